@@ -1,0 +1,21 @@
+"""Tests run in float64, with shapes checked and silent broadcasting forbidden."""
+
+import os
+
+import jaxtyping
+
+jaxtyping.install_import_hook("mfauc_jax", "beartype.beartype")
+
+import jax  # noqa: E402
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_num_cpu_devices", 4)
+
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+settings.register_profile(
+    "mfauc", deadline=None, derandomize=True, max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow],
+)  # fmt: skip
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "mfauc"))
