@@ -1,0 +1,130 @@
+"""Eq. 3, θ and θ′ alike: which of them depends only on the Sample.
+
+    θ(U, V) = (1/m) Σ_i w_i Σ_p g_ip φ(Σ_q g′_iq L(u_i·v_p − u_i·v_q)) + (λ/2)(‖U‖²/m + ‖V‖²/n)
+
+Gradients are always `jax.grad` of these functions.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Array, Float
+
+from mfauc_jax import losses, sampling, weightings
+from mfauc_jax.factors import Factors
+from mfauc_jax.sampling import Sample
+
+
+class Reg(NamedTuple):
+    """λ by user and by item: the penalty is ½(Σ λ_i |u_i|²/m + Σ λ_j |v_j|²/n)."""
+
+    user: Any  # a number, or [m]
+    item: Any  # a number, or [n]
+
+
+class Objective(NamedTuple):
+    """What is minimised. The functions are static, every number is a traced leaf."""
+
+    loss: Callable = Partial(losses.square_hinge)
+    weighting: Callable = Partial(weightings.identity)
+    reg: Any = 0.0  # λ: a number, or a Reg
+    spread: Any = 0.0  # σ − 1 of SPEC 4.5, a number or [m]; 0 is the paper
+
+
+def make(
+    loss: str | Callable = "square_hinge",
+    weighting: str | Callable = "identity",
+    *,
+    beta: float = 1.0,
+    rho: float = 1.0,
+    reg: float | Reg = 0.0,
+    spread: Any = 0.0,
+) -> Objective:
+    """An Objective from names and numbers, checked.
+
+    Args:
+        loss: square_hinge, square, sigmoid, logistic, or your own scalar function of the margin.
+        weighting: identity, tanh, or your own scalar function of the rank loss.
+        beta: slope of sigmoid and logistic.
+        rho: steepness of tanh.
+        reg: λ ≥ 0, or a `Reg`.
+        spread: σ − 1 ≥ 0, the extra weight on the variance of the negatives' scores.
+    """
+    loss, weighting = losses.get(loss, beta), weightings.get(weighting, rho)
+    for name, number in (("reg", reg), ("spread", spread)):
+        for part in jax.tree.leaves(number):
+            if not isinstance(part, jax.core.Tracer) and not (np.asarray(part) >= 0).all():
+                raise ValueError(f"{name} = {np.min(part)} must be ≥ 0")
+    if weighting.func is weightings.tanh:
+        probe = loss(jnp.linspace(-50.0, 50.0, 101))
+        if not isinstance(probe, jax.core.Tracer) and float(probe.min()) < 0:
+            raise ValueError(
+                f"tanh needs a loss that is never negative, but {loss.func.__name__} reaches "
+                f"{float(probe.min()):.3g}: shift it up, as losses.sigmoid does (E4)"
+            )
+    return Objective(loss, weighting, reg, spread)
+
+
+def user_risk(
+    objective: Objective,
+    u: Float[Array, "k"],
+    V_pos: Float[Array, "P k"],
+    V_neg: Float[Array, "Q k"],
+    g_pos: Float[Array, "P"],
+    g_neg: Float[Array, "Q"],
+    spread: Any = 0.0,
+    spread_scale: Any = 1.0,
+) -> Float[Array, ""]:
+    """Σ_p g(y_p) φ(Σ_q g′(y_q) L(γ_pq)) for one user, plus ½ (σ − 1) Var_g′(s) (SPEC 4.5)."""
+    s_neg = V_neg @ u
+    margin = (V_pos @ u)[:, None] - s_neg[None, :]  # γ [P, Q]
+    rank_loss = objective.loss(margin) @ g_neg  # [P]
+    variance = g_neg @ (s_neg - g_neg @ s_neg) ** 2
+    return g_pos @ objective.weighting(rank_loss) + 0.5 * spread * spread_scale * variance
+
+
+def penalty(objective: Objective, factors: Factors) -> Float[Array, ""]:
+    """(λ/2)(‖U‖²/m + ‖V‖²/n), always in full (E22)."""
+    reg = objective.reg if isinstance(objective.reg, Reg) else Reg(objective.reg, objective.reg)
+    users, items = ((F**2).sum(1) for F in factors)
+    return 0.5 * ((reg.user * users).mean() + (reg.item * items).mean())
+
+
+def risk(objective: Objective, factors: Factors, sample: Sample) -> Float[Array, ""]:
+    """The data term: the mean over the sample's users of w_i · user_risk."""
+    spread = jnp.broadcast_to(objective.spread, (factors.U.shape[0],))[sample.users]
+    rows = factors.U[sample.users], factors.V[sample.pos], factors.V[sample.neg]
+    over_users = jax.vmap(user_risk, in_axes=(None, 0, 0, 0, 0, 0, 0, None))
+    weighted = (sample.g_pos, sample.g_neg, spread, sample.spread_scale)
+    return (sample.user_weight * over_users(objective, *rows, *weighted)).mean()
+
+
+def value(objective: Objective, factors: Factors, sample: Sample) -> Float[Array, ""]:
+    """θ for `sampling.everything`, θ′ for a sample."""
+    return risk(objective, factors, sample) + penalty(objective, factors)
+
+
+def item_risk(
+    objective: Objective, v: Float[Array, "k"], factors: Factors, sample: Sample
+) -> Float[Array, ""]:
+    """The part of `risk` that depends on v_j, with v in slot 0 of a `sampling.for_item` sample."""
+
+    def splice(rows):
+        return jnp.concatenate([jnp.broadcast_to(v, rows[:, :1].shape), rows[:, 1:]], 1)
+
+    spread = jnp.broadcast_to(objective.spread, (factors.U.shape[0],))[sample.users]
+    V_pos, V_neg = splice(factors.V[sample.pos]), splice(factors.V[sample.neg])
+    over_users = jax.vmap(user_risk, in_axes=(None, 0, 0, 0, 0, 0, 0, None))
+    weighted = (sample.g_pos, sample.g_neg, spread, sample.spread_scale)
+    risks = over_users(objective, factors.U[sample.users], V_pos, V_neg, *weighted)
+    return (sample.user_weight * risks).mean()
+
+
+def richardson(objective: Objective, factors: Factors, sample: Sample) -> Float[Array, ""]:
+    """2 θ′(all negatives) − mean of θ′ on the two halves: tanh's bias falls to O(1/κ²) (SPEC 3.4)."""
+    first, second = (value(objective, factors, half) for half in sampling.halves(sample))
+    return 2 * value(objective, factors, sample) - 0.5 * (first + second)
