@@ -1,0 +1,193 @@
+"""Which positives train, which are held out, and which rows and columns stay at all.
+
+Pure functions on `Interactions`, on the host. `train` and `test` keep the shape and the ids of X;
+`k_core` and `subsample_users` drop rows and columns, and their ids say which ones are left.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, Key, Shaped
+
+from mfauc_jax.interactions import Interactions
+
+
+class Split(NamedTuple):
+    """Two disjoint sets of positives over the same users and items."""
+
+    train: Interactions
+    test: Interactions
+
+
+def generator(key: Key[Array, ""]) -> np.random.Generator:
+    """PCG64 seeded with the words of `key`: the same draws on any machine and backend."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
+
+
+def hold_out(key: Key[Array, ""], X: Interactions, per_user: int = 5) -> Split:
+    """Hold min(ℓ, N_i - 1) random positives of every user: the paper's protocol, ℓ = 5.
+
+    The last positive of a user always trains, so that nobody is left without one; users with a
+    single positive are not tested.
+    """
+    _check_at_least("per_user", per_user, 1)
+    lengths = _lengths(X)
+    held = np.minimum(per_user, np.maximum(lengths - 1, 0))
+    return _split(X, _random_place(generator(key), lengths) < np.repeat(held, lengths))
+
+
+def k_fold(key: Key[Array, ""], X: Interactions, folds: int = 5) -> Iterator[Split]:
+    """Every positive is tested once, in folds that are even within each user (± 1).
+
+    A user's positives are dealt round from a random fold on. A single positive always trains.
+    """
+    _check_at_least("folds", folds, 2)
+    rng, lengths = generator(key), _lengths(X)
+    place = _random_place(rng, lengths)
+    fold = (place + np.repeat(rng.integers(folds, size=len(lengths)), lengths)) % folds
+    fold[np.repeat(lengths == 1, lengths)] = -1
+    return (_split(X, fold == f) for f in range(folds))
+
+
+def leave_last_out(X: Interactions, times: Shaped[np.ndarray, " nnz"], per_user: int = 1) -> Split:
+    """Hold the latest min(ℓ, N_i - 1) positives of every user.
+
+    Args:
+        X: positives.
+        times: when each of `X.indices` happened; equal times fall in item order.
+        per_user: ℓ; 1 is the usual leave-one-out.
+    """
+    _check_at_least("per_user", per_user, 1)
+    times, lengths = np.asarray(times), _lengths(X)
+    if times.shape != (X.nnz,):
+        raise ValueError(f"{times.size} times for {X.nnz} positives: one each, in CSR order")
+    if times.dtype.kind == "f" and not np.isfinite(times).all():
+        raise ValueError(f"time {times[~np.isfinite(times)][0]} is not finite")
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    order = np.lexsort((times, rows))  # stable, so item order breaks ties
+    held = np.minimum(per_user, np.maximum(lengths - 1, 0))
+    from_end = np.repeat(np.cumsum(lengths), lengths) - np.arange(X.nnz) - 1
+    late = np.zeros(X.nnz, bool)
+    late[order] = from_end < np.repeat(held, lengths)
+    return _split(X, late)
+
+
+def subsample_users(
+    key: Key[Array, ""], X: Interactions, max_nnz: int = 100_000, step: int = 5
+) -> Interactions:
+    """Random users, `step` at a time, until `max_nnz` positives would be passed.
+
+    The authors' subsample for model selection. Items nobody in the sample has are dropped.
+    """
+    _check_at_least("step", step, 1)
+    lengths = _lengths(X)
+    order = generator(key).permutation(X.num_users)
+    nnz = np.cumsum(lengths[order])
+    ends = np.minimum(np.arange(step, X.num_users + step, step), X.num_users)
+    taken = ends[nnz[ends - 1] <= max_nnz]
+    if not len(taken) or nnz[taken[-1] - 1] == 0:
+        raise ValueError(
+            f"max_nnz = {max_nnz} is passed by the first {ends[0]} users "
+            f"({nnz[ends[0] - 1]} positives): raise it or lower step"
+        )
+    chosen = np.zeros(X.num_users, bool)
+    chosen[order[: taken[-1]]] = True
+    return compact(X, np.repeat(chosen, lengths))
+
+
+def k_core(X: Interactions, user_min: int, item_min: int) -> Interactions:
+    """Drop users below `user_min` positives, then items below `item_min`; repeat to the end.
+
+    The fixed point is unique: the largest part of X in which everybody has enough.
+    """
+    return compact(X, in_core(X, user_min, item_min))
+
+
+def in_core(X: Interactions, user_min: int, item_min: int) -> Bool[np.ndarray, " nnz"]:
+    """Which positives are in the k-core of X."""
+    _check_at_least("user_min", user_min, 0)
+    _check_at_least("item_min", item_min, 0)
+    lengths, items = _lengths(X), np.asarray(X.indices)
+    users = np.repeat(np.arange(X.num_users, dtype=np.int32), lengths)
+    kept = np.arange(X.nnz)
+    while True:
+        before = len(kept)
+        for ids, size, least in ((users, X.num_users, user_min), (items, X.num_items, item_min)):
+            counts = np.bincount(ids[kept], minlength=size)
+            kept = kept[counts[ids[kept]] >= least]
+        if len(kept) == before:
+            break
+    inside = np.zeros(X.nnz, bool)
+    inside[kept] = True
+    return inside
+
+
+def compact(X: Interactions, keep: Bool[np.ndarray, " nnz"]) -> Interactions:
+    """X with the positives in `keep`, without the rows and columns they leave empty.
+
+    `user_ids` and `item_ids` of the result are those of X, or positions in X if it has none.
+    """
+    if not keep.any():
+        raise ValueError(f"none of the {X.nnz} positives is left: lower the minimum or threshold")
+    kept = select(X, keep)
+    indices, lengths = np.asarray(kept.indices), _lengths(kept)
+    has_item = np.bincount(indices, minlength=X.num_items) > 0
+    has_positive = lengths > 0
+    column = np.cumsum(has_item) - 1  # old position → new
+    user_ids = np.arange(X.num_users) if X.user_ids is None else X.user_ids
+    item_ids = np.arange(X.num_items) if X.item_ids is None else X.item_ids
+    return Interactions(
+        _indptr(lengths[has_positive]),
+        jnp.asarray(column[indices], jnp.int32),
+        kept.confidence,
+        int(has_item.sum()),
+        kept.row_bits,
+        user_ids[has_positive],
+        item_ids[has_item],
+    )
+
+
+def select(X: Interactions, keep: Bool[np.ndarray, " nnz"]) -> Interactions:
+    """X with only the positives in `keep`, same shape and ids; rows may become empty."""
+    before = np.concatenate([[0], np.cumsum(keep)])
+    lengths = np.diff(before[np.asarray(X.indptr)])
+    return Interactions(
+        _indptr(lengths),
+        jnp.asarray(np.asarray(X.indices)[keep]),
+        None if X.confidence is None else jnp.asarray(np.asarray(X.confidence)[keep]),
+        X.num_items,
+        int(lengths.max()).bit_length(),
+        X.user_ids,
+        X.item_ids,
+    )
+
+
+def _split(X: Interactions, held: np.ndarray) -> Split:
+    return Split(select(X, ~held), select(X, held))
+
+
+def _indptr(lengths: np.ndarray) -> jax.Array:
+    return jnp.asarray(np.concatenate([[0], np.cumsum(lengths)]), jnp.int32)
+
+
+def _lengths(X: Interactions) -> np.ndarray:
+    return np.diff(np.asarray(X.indptr)).astype(np.int64)
+
+
+def _random_place(rng: np.random.Generator, lengths: np.ndarray) -> Int[np.ndarray, " nnz"]:
+    """The place of each positive in a random order of its row, 0 … N_i - 1."""
+    nnz = int(lengths.sum())
+    rows = np.repeat(np.arange(len(lengths), dtype=np.uint64), lengths)
+    shuffled = (rows << np.uint64(32)) | rng.integers(2**32, size=nnz, dtype=np.uint64)
+    place = np.empty(nnz, np.int64)
+    starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
+    place[np.argsort(shuffled, kind="stable")] = np.arange(nnz) - starts
+    return place
+
+
+def _check_at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ValueError(f"{name} = {value} must be ≥ {least}")

@@ -1,0 +1,198 @@
+"""The paper's synthetic matrices, and power-law ones of any size for scaling studies.
+
+`synthetic1`, `synthetic1_table` and `power_law` draw from numpy's PCG64 seeded by the key
+(`splits.generator`); `synthetic2` is one fixed matrix, from numpy's legacy generator.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from mfauc_jax.data.splits import generator
+from mfauc_jax.interactions import Interactions
+
+CHUNK = 2**21  # positives drawn at once by `power_law`
+TASTE = 0.1  # Dirichlet concentration of `power_law`: small means one taste for most
+REDRAWS = 20  # rounds by preference before `power_law` fills a row with uniform items
+
+
+def synthetic1(
+    key: Key[Array, ""],
+    num_users: int = 500,
+    num_items: int = 200,
+    rank: int = 8,
+    *,
+    relevant: float = 0.1,
+    noise: int = 5,
+    user_min: int = 10,
+) -> Interactions:
+    """Synthetic1 as the text has it and the ROC and timing figures ran it: t_i = .1.
+
+    Z = U diag(s) Vᵀ with U, V from the QR of uniform matrices and s ~ U[0, 1]. Item j is relevant
+    to user i if Z_ij reaches the 1 - t_i quantile of row i over n columns drawn with replacement
+    and shared by all users. Then noise·m uniform positions (overlaps allowed) become relevant,
+    and users below `user_min` are dropped. 500 × 200, 12,550 ± 540 positives over 200 draws
+    (the authors' draw: 12,973).
+    """
+    t = np.full(num_users, float(relevant))
+    return _synthetic1(generator(key), t, num_items, rank, noise=noise, user_min=user_min)
+
+
+def synthetic1_table(
+    key: Key[Array, ""],
+    num_users: int = 500,
+    num_items: int = 200,
+    rank: int = 8,
+    *,
+    relevant: float = 0.2,
+    spread: float = 0.2,
+    noise: int = 5,
+    user_min: int = 10,
+) -> Interactions:
+    """Synthetic1 as the ranking table ran it: t_i ~ N(.2, .2²) clipped to [0, 1].
+
+    Otherwise as `synthetic1`. Users with a small t_i fall below `user_min`, so (415 ± 8) × 200
+    remain, with 23,400 ± 900 positives (the authors' draw: 413 × 200, 23,090).
+    """
+    rng = generator(key)
+    t = np.clip(rng.normal(relevant, spread, num_users), 0.0, 1.0)
+    return _synthetic1(rng, t, num_items, rank, noise=noise, user_min=user_min)
+
+
+def _synthetic1(
+    rng: np.random.Generator,
+    t: Float[np.ndarray, " m"],
+    num_items: int,
+    rank: int,
+    *,
+    noise: int,
+    user_min: int,
+) -> Interactions:
+    m, n = len(t), num_items
+    if not 1 <= rank <= min(m, n):
+        raise ValueError(f"rank = {rank} must be between 1 and min(m, n) = {min(m, n)}")
+    if (t < 0).any() or (t > 1).any():
+        raise ValueError(f"relevant = {t[0]} must be a fraction in [0, 1]")
+    U, V = np.linalg.qr(rng.random((m, rank)))[0], np.linalg.qr(rng.random((n, rank)))[0]
+    Z = (U * rng.random(rank)) @ V.T  # [m, n]
+    columns = np.sort(Z[:, rng.integers(n, size=n)], axis=1)
+    place = (1 - t) * (n - 1)  # each row's own quantile, interpolated as np.quantile does
+    low = np.floor(place).astype(int)
+    at_low, at_high = columns[np.arange(m), low], columns[np.arange(m), np.minimum(low + 1, n - 1)]
+    X = at_low + (place - low) * (at_high - at_low) <= Z.T
+    X = X.T.copy()
+    X.flat[rng.integers(m * n, size=noise * m)] = True
+    return _drop_light_users(X, user_min)
+
+
+def synthetic2() -> Interactions:
+    """Synthetic2, bit for bit the authors': 573 × 300, 17,796 positives.
+
+    Z = UVᵀ of rank 8, relevant where Z ≥ mean(Z). Pairs are drawn, the user and the item each
+    with probability ∝ 1/x for x = ½, 1, 2, … in a shuffled order, and a relevant pair is marked,
+    until a tenth of the 600 × 300 matrix is; users below 10 are dropped. The sha256 of
+    `numpy.packbits(X)` is ab1af7c6d202b9d3….
+    """
+    m, n, rank, target = 600, 300, 8, 18_000  # .1 · 600 · 300
+    rs = np.random.RandomState(21)  # the authors' stream
+    U, V = np.linalg.qr(rs.rand(m, rank))[0], np.linalg.qr(rs.rand(n, rank))[0]
+    Z = U @ V.T
+    relevant = (np.mean(Z) <= Z).ravel()
+    cdfs = []
+    for size in (m, n):
+        weight = 1.0 / np.concatenate([[0.5], np.arange(1.0, size)])
+        weight /= weight.sum()
+        rs.shuffle(weight)
+        cdfs.append(np.cumsum(weight))
+    marked = np.zeros(m * n, bool)
+    while marked.sum() < target:
+        draws = rs.rand(2**16, 2)  # a user and an item in turn, as one rs.rand() each would give
+        users, items = (np.searchsorted(cdf, u) for cdf, u in zip(cdfs, draws.T, strict=True))
+        pairs = users * n + items
+        first = np.sort(np.unique(pairs, return_index=True)[1])  # a repeat marks nothing
+        new = pairs[first]
+        new = new[relevant[new] & ~marked[new]]
+        marked[new[: target - marked.sum()]] = True
+    return _drop_light_users(marked.reshape(m, n), 10)
+
+
+def _drop_light_users(X: Bool[np.ndarray, "m n"], user_min: int) -> Interactions:
+    heavy = X.sum(1) >= user_min
+    if not heavy.any():
+        raise ValueError(f"no user has user_min = {user_min} positives: lower it")
+    return Interactions.from_scipy(scipy.sparse.csr_array(X[heavy]))
+
+
+def power_law(
+    key: Key[Array, ""], num_users: int, num_items: int, nnz: int, rank: int = 8
+) -> Interactions:
+    """Exactly `nnz` positives from a rank-k preference, with heavy users and popular items.
+
+    P(j | i) = Σ_k π_ik B_kj with B_kj ∝ b_jk / (10 + r_j), where π_i and b_j are Dirichlet and
+    r_j is item j's place in popularity: a mixture of k tastes over a Zipf catalogue. User i draws
+    N_i ∝ place^-½ distinct items, at most n/2 and at least 10 when nnz ≥ 20 m (else fewer).
+    Nothing dense: memory is O(nnz + k n + CHUNK).
+    """
+    m, n = num_users, num_items
+    if min(m, n - 1, rank) < 1:
+        raise ValueError(f"num_users = {m}, num_items = {n}, rank = {rank}: need ≥ 1, 2 and 1")
+    if not m <= nnz <= m * (n // 2):
+        raise ValueError(f"nnz = {nnz} must be between m = {m} and m·⌊n/2⌋ = {m * (n // 2)}")
+    rng = generator(key)
+    lengths = rng.permutation(_zipf_lengths(m, n, nnz))
+    popularity = rng.permutation(1.0 / (10.0 + np.arange(n)))
+    taste = np.cumsum(popularity * rng.dirichlet(np.full(rank, TASTE), n).T, axis=1)  # [k, n]
+    taste = (np.arange(rank)[:, None] + taste / taste[:, -1:]).ravel()  # k + cdf_k, one ramp
+    ends = np.cumsum(lengths)
+    cuts = np.searchsorted(ends, np.arange(CHUNK, nnz + CHUNK, CHUNK))
+    chunks = np.split(lengths, np.unique(cuts[cuts < m]))
+    indices = np.concatenate([_draw_rows(rng, chunk, taste, n) for chunk in chunks if len(chunk)])
+    return Interactions(
+        jnp.asarray(np.concatenate([[0], ends]), jnp.int32),
+        jnp.asarray(indices),
+        num_items=n,
+        row_bits=int(lengths.max()).bit_length(),
+    )
+
+
+def _zipf_lengths(m: int, n: int, nnz: int) -> Int[np.ndarray, " m"]:
+    """N_i = clip(c / √rank) with c such that they sum to nnz."""
+    weight = 1 / np.sqrt(np.arange(1.0, m + 1))
+    least, most = max(1, min(10, nnz // (2 * m))), n // 2
+    low, high = 0.0, most / weight[-1]
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (
+            (middle, high) if np.clip(middle * weight, least, most).sum() < nnz else (low, middle)
+        )
+    ends = np.rint(np.cumsum(np.clip(high * weight, least, most))).astype(np.int64)
+    ends[-1] = nnz
+    return np.diff(ends, prepend=0)
+
+
+def _draw_rows(
+    rng: np.random.Generator,
+    lengths: Int[np.ndarray, " b"],
+    taste: Float[np.ndarray, " kn"],
+    n: int,
+) -> Int[np.ndarray, " nnz"]:
+    """Distinct items for each row, sorted: draw, drop repeats, and redraw what is lacking."""
+    b, k = len(lengths), len(taste) // n
+    mixture = np.cumsum(rng.dirichlet(np.full(k, TASTE), b), axis=1)[:, :-1].astype(np.float32)
+    have, lacking, rounds = np.empty(0, np.int64), lengths, 0
+    while lacking.any():
+        rows = np.repeat(np.arange(b), lacking)
+        if rounds < REDRAWS:
+            topics = (mixture[rows] < rng.random(len(rows), np.float32)[:, None]).sum(1)
+            at = np.searchsorted(taste, topics + rng.random(len(rows)), side="right")
+            items = np.minimum(at - topics * n, n - 1)  # topics + u may round up to the next ramp
+        else:
+            items = rng.integers(n, size=len(rows))
+        new = np.unique(rows * n + items)
+        at = np.searchsorted(have, new)
+        fresh = np.append(have, -1)[at] != new
+        have = np.sort(np.concatenate([have, new[fresh]]), kind="stable")  # two runs: a merge
+        lacking = lengths - np.bincount(have // n, minlength=b)
+        rounds += 1
+    return (have % n).astype(np.int32)
