@@ -1,0 +1,20 @@
+"""The paper's matrices and everybody else's: `load`, `read_ratings`, `download`, and splits."""
+
+from mfauc_jax.data import splits, synthetic
+from mfauc_jax.data.catalogue import DATASETS, Filter
+from mfauc_jax.data.ratings import Timed, load, load_split, load_timed, read_ratings, read_timed
+from mfauc_jax.data.splits import Split
+
+__all__ = [
+    "DATASETS",
+    "Filter",
+    "Split",
+    "Timed",
+    "load",
+    "load_split",
+    "load_timed",
+    "read_ratings",
+    "read_timed",
+    "splits",
+    "synthetic",
+]
