@@ -2,14 +2,17 @@
 
 from mfauc_jax.data import splits, synthetic
 from mfauc_jax.data.catalogue import DATASETS, Filter
+from mfauc_jax.data.download import Downloaded, download
 from mfauc_jax.data.ratings import Timed, load, load_split, load_timed, read_ratings, read_timed
 from mfauc_jax.data.splits import Split
 
 __all__ = [
     "DATASETS",
+    "Downloaded",
     "Filter",
     "Split",
     "Timed",
+    "download",
     "load",
     "load_split",
     "load_timed",

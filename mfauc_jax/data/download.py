@@ -1,0 +1,222 @@
+"""Data sets from their official addresses: resumed, checked, unpacked safely, renamed into place.
+
+A reader of `data_dir` sees a data set whole or not at all: bytes arrive in a hidden `.part` file,
+which the next call resumes, and are unpacked in a hidden folder that takes its name at the end.
+"""
+
+import gzip
+import hashlib
+import http.client
+import os
+import pathlib
+import shutil
+import stat
+import tempfile
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from typing import NamedTuple
+
+import tqdm
+
+from mfauc_jax.data import ratings
+from mfauc_jax.data.catalogue import DATASETS, Dataset
+
+MAX_BYTES = 4 * 2**30  # of an archive, and of what it unpacks to; ML-25M is 1.2 GB
+MAX_FILES = 10_000
+BLOCK = 2**20
+
+
+class Downloaded(NamedTuple):
+    """Where a data set is, and what is known of it."""
+
+    folder: pathlib.Path
+    sha256: dict[str, str]  # of each file of ratings, unzipped
+    verified: bool  # all of them are what data/README.md says; False: no hash is known
+
+
+def download(
+    name: str,
+    data_dir: str | os.PathLike,
+    *,
+    base_url: str | None = None,
+    max_bytes: int = MAX_BYTES,
+    timeout: float = 60.0,
+) -> Downloaded:
+    """Fetch the data set `name` into `data_dir`/`name`/, unless it is there already.
+
+    Args:
+        name: one of `catalogue.DATASETS`.
+        data_dir: parent of the data set's folder.
+        base_url: fetch the same file names from here, a mirror, instead.
+        max_bytes: refuse more than this, packed or unpacked.
+        timeout: seconds without an answer before giving up.
+    """
+    data_dir = pathlib.Path(data_dir)
+    try:
+        return _verify(name, ratings.find(name, data_dir))
+    except FileNotFoundError as missing:
+        dataset = DATASETS[name]
+        if not dataset.urls:
+            raise FileNotFoundError(f"{missing}; it cannot be downloaded") from None
+    data_dir.mkdir(parents=True, exist_ok=True)
+    parts = []
+    for url in dataset.urls:
+        file = url.rpartition("/")[2]
+        address = url if base_url is None else f"{base_url.rstrip('/')}/{file}"
+        part = data_dir / f".{name}.{file}.part"
+        _fetch(address, part, max_bytes, timeout, dataset)
+        parts.append((file, part))
+    unpacked = pathlib.Path(tempfile.mkdtemp(prefix=f".{name}.", dir=data_dir))
+    try:
+        for file, part in parts:
+            if file.endswith(".zip"):
+                _unpack(part, unpacked, dataset, max_bytes)
+            else:
+                shutil.copyfile(part, unpacked / file)
+        result = _verify(name, [unpacked / file for file in _ratings_in(unpacked, dataset)])
+        folder = data_dir / name
+        _move(unpacked, folder, last=set(result.sha256))
+    finally:
+        shutil.rmtree(unpacked, ignore_errors=True)
+        for _, part in parts:  # sound or not, it has been used: the next call starts clean
+            part.unlink(missing_ok=True)
+    return result._replace(folder=folder)
+
+
+def _ratings_in(folder: pathlib.Path, dataset: Dataset) -> list[str]:
+    """The files of ratings that are in `folder`: all of a split, else the first there is."""
+    there = [file.name for file in dataset.files if (folder / file.name).is_file()]
+    return there if dataset.split else there[:1]
+
+
+def _verify(name: str, paths: list[pathlib.Path]) -> Downloaded:
+    known = {file.name: file.sha256 for file in DATASETS[name].files}
+    found = {path.name.removesuffix(".gz"): _sha256(path) for path in paths}
+    for path in paths:
+        plain = path.name.removesuffix(".gz")
+        if known[plain] not in (None, found[plain]):
+            raise ValueError(
+                f"{plain} of {name} has sha256 {found[plain]}, not {known[plain]}: damaged, or "
+                "another version; remove it (what was just fetched is gone) and download again"
+            )
+    verified = all(known[plain] is not None for plain in found)
+    return Downloaded(paths[0].parent, found, verified)
+
+
+def _sha256(path: pathlib.Path) -> str:
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path} is a truncated or damaged gzip ({error}): remove it") from None
+
+
+def _fetch(url: str, part: pathlib.Path, max_bytes: int, timeout: float, dataset: Dataset) -> None:
+    """Bring `part` to the length the server announces, from where it stopped if it can."""
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"{url} is not an http address")
+    if not url.endswith(".zip"):  # nothing in a bare file would tell that its halves do not match
+        part.unlink(missing_ok=True)
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"User-Agent": "mfauc_jax"})
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
+            resumes = answer.status == http.HTTPStatus.PARTIAL_CONTENT
+            if resumes and not answer.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+                raise ConnectionError(f"{url} resumes at another place than byte {have}")
+            have = have if resumes else 0
+            length = answer.headers.get("Content-Length")
+            total = None if length is None else have + int(length)
+            if (total or 0) > max_bytes:
+                raise ValueError(f"{url} is {total} bytes, more than max_bytes = {max_bytes}")
+            _receive(answer, part, have, total, max_bytes)
+    except urllib.error.HTTPError as error:
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and have:
+            part.unlink()  # longer than the file itself: start clean
+            return _fetch(url, part, max_bytes, timeout, dataset)
+        raise ConnectionError(
+            f"{url} answers {error.code} {error.reason}: get it by {dataset.get}"
+        ) from None
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError) as error:
+        raise ConnectionError(f"{url} cannot be reached ({error}): try again to resume") from None
+
+
+def _receive(answer, part: pathlib.Path, have: int, total: int | None, max_bytes: int) -> None:
+    bar = tqdm.tqdm(
+        total=total, initial=have, unit="B", unit_scale=True, desc=part.name[1:-5], disable=None
+    )  # disable=None: silent when not on a terminal
+    with bar, part.open("ab" if have else "wb") as file:
+        while block := answer.read(BLOCK):
+            have += len(block)
+            if have > max_bytes:
+                part.unlink()
+                raise ValueError(f"{answer.url} sends more than max_bytes = {max_bytes}")
+            file.write(block)
+            bar.update(len(block))
+    if total is not None and have < total:
+        raise ConnectionError(f"{answer.url} stopped at {have} of {total} bytes: again to resume")
+
+
+def _unpack(archive: pathlib.Path, folder: pathlib.Path, dataset: Dataset, max_bytes: int) -> None:
+    """Extract what stands beside the ratings, after checking every member of the archive."""
+    try:
+        with zipfile.ZipFile(archive) as zipped:
+            members = zipped.infolist()
+            _check(members, max_bytes)
+            wanted = {file.name for file in dataset.files}
+            homes = [m.filename for m in members if m.filename.rpartition("/")[2] in wanted]
+            if not homes:
+                held = ", ".join(m.filename for m in members[:10])
+                raise ValueError(f"the archive has no {' or '.join(wanted)}; it holds {held}")
+            home = homes[0].rpartition("/")[0]
+            prefix = f"{home}/" if home else ""
+            left = max_bytes
+            for member in members:
+                if member.is_dir() or not member.filename.startswith(prefix):
+                    continue
+                target = folder / member.filename.removeprefix(prefix)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with zipped.open(member) as source, target.open("xb") as file:
+                    while block := source.read(BLOCK):
+                        left -= len(block)  # what comes out, whatever the header claims
+                        if left < 0:
+                            raise ValueError(f"the archive unpacks to more than {max_bytes} bytes")
+                        file.write(block)
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, FileExistsError) as error:
+        raise ValueError(
+            f"the archive of {dataset.title} is damaged ({error}); it was removed: download again"
+        ) from None
+
+
+def _check(members: list[zipfile.ZipInfo], max_bytes: int) -> None:
+    """Nothing outside the folder, nothing but files and folders, nothing too big."""
+    if len(members) > MAX_FILES:
+        raise ValueError(f"the archive has {len(members)} members, more than {MAX_FILES}")
+    for member in members:
+        path = pathlib.PurePosixPath(member.filename)
+        kind = stat.S_IFMT(member.external_attr >> 16)
+        outside = path.is_absolute() or ".." in path.parts or not path.parts
+        if outside or "\\" in member.orig_filename or ":" in path.parts[0]:
+            raise ValueError(f"the archive would write outside its folder: {member.filename!r}")
+        if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+            raise ValueError(f"{member.filename!r} in the archive is a link or a special file")
+    size = sum(member.file_size for member in members)
+    if size > max_bytes:
+        raise ValueError(f"the archive unpacks to {size} bytes, more than {max_bytes}")
+
+
+def _move(source: pathlib.Path, folder: pathlib.Path, last: set[str]) -> None:
+    """Rename the folder, or its files one by one into one that is there, ratings at the end."""
+    source.chmod(0o755)
+    if not folder.exists():
+        source.rename(folder)
+        return
+    files = sorted((p for p in source.rglob("*") if p.is_file()), key=lambda p: p.name in last)
+    for path in files:
+        target = folder / path.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(target)
