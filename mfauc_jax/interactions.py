@@ -243,16 +243,17 @@ def buckets(X: Interactions, users: np.ndarray | None = None, ratio: int = 4) ->
 
 
 def _check_ids(kind: str, ids: Any) -> np.ndarray:
-    ids = np.asarray(ids)
+    ids = np.array(ids, object) if isinstance(ids, list | tuple) else np.asarray(ids)
     if ids.ndim != 1:
         raise ValueError(f"{kind} ids have shape {ids.shape}; they must be one vector")
     if np.issubdtype(ids.dtype, np.floating) or ids.dtype == bool:
         shown = ids[0] if len(ids) else ids.dtype
         raise TypeError(f"{kind} id {shown!r} is {ids.dtype}: cast ids to integers or strings")
     if ids.dtype == object:
-        bad = [x for x in ids if not isinstance(x, str | int | np.integer)]
+        bad = [x for x in ids if not isinstance(x, str | int | np.integer) or isinstance(x, bool)]
         if bad:
-            raise TypeError(f"{kind} id {bad[0]!r} is neither an integer nor a string")
+            kind_found = type(bad[0]).__name__
+            raise TypeError(f"{kind} id {bad[0]!r} is {kind_found}: cast ids to integers or strings")
         kinds = {isinstance(x, str) for x in ids}
         if len(kinds) > 1:
             raise TypeError(f"{kind} ids mix strings and integers: make them one kind")

@@ -67,7 +67,7 @@ def make(
         raise ValueError("no user has both a positive and a negative item: nothing to rank")
 
     uniform = tau == 0 and X.confidence is None
-    pos_table = None if uniform else _row_sums(X, _quantise(g, lengths.max()))
+    pos_table = None if uniform else _row_sums(X, _quantise(g, int(lengths.max())))
     item_mass = _quantise(b / b.sum(), n)
     tables = (None, None)
     if tau_neg != 0:

@@ -96,7 +96,7 @@ def for_item(
     `objective.item_risk` differentiates through slot 0 only.
     """
     key_users, key_items = jax.random.split(key)
-    place = _below(jax.random.bits(key_users, (num_users,)), weights.usable.shape[0])
+    place = _below(_bits(key_users, (num_users,)), weights.usable.shape[0])
     users = weights.usable[place]
     return _around_item(key_items, X, weights, item, users, weights.user[users], num_items)
 
@@ -128,9 +128,9 @@ def for_item_stratified(
     without_size = (1 - fraction) / (1 - density)
     split = jnp.round(num_users * with_size / (with_size + without_size))
     with_users = jnp.clip(split, 1, num_users - 1)  # K₊
-    bits = jax.random.bits(key_with, (num_users,))
+    bits = _bits(key_with, (num_users,))
     holders = columns.indices[columns.indptr[item] + _below(bits, jnp.maximum(count, 1))]
-    place = _below(jax.random.bits(key_without, (num_users,)), jnp.maximum(m - count, 1))
+    place = _below(_bits(key_without, (num_users,)), jnp.maximum(m - count, 1))
     repeated = jnp.broadcast_to(item, (num_users,))
     others, _ = _complement(columns, None, None, repeated, place)
     first = jnp.arange(num_users) < with_users
@@ -146,8 +146,9 @@ def draw_positives(
     key: Key[Array, ""], X: Interactions, weights: Weights, users: Int[Array, "b"], count: int
 ) -> tuple[Int[Array, "b count"], Float[Array, "b count"]]:
     """`count` iid items of ω_i from g_i, and their weights (1/count each, up to rounding)."""
-    start, end = X.indptr[users][:, None], X.indptr[users + 1][:, None]
-    bits = jax.random.bits(key, (users.shape[0], count))
+    users = jnp.broadcast_to(users[:, None], (users.shape[0], count))
+    start, end = X.indptr[users], X.indptr[users + 1]
+    bits = _bits(key, users.shape)
     if weights.pos_table is None:
         slot = start + _below(bits, end - start)
         return X.indices[slot], jnp.full(bits.shape, 1 / count, weights.g.dtype)
@@ -156,7 +157,7 @@ def draw_positives(
     x = _below(bits, total)
     slot = _first(X.row_bits, start, end, lambda t: table[t] > x)
     mass = table[slot] - jnp.where(slot > start, table[slot - 1], 0)
-    return X.indices[slot], weights.g[slot] * (total / (mass * count)).astype(weights.g.dtype)
+    return X.indices[slot], weights.g[slot] * (total / mass).astype(weights.g.dtype) / count
 
 
 def draw_negatives(
@@ -164,12 +165,12 @@ def draw_negatives(
 ) -> tuple[Int[Array, "b count"], Float[Array, "b count"]]:
     """`count` iid items of ω̄_i from g′_i, and their weights (1/count each, up to rounding)."""
     users = jnp.broadcast_to(users[:, None], (users.shape[0], count))
-    x = _below(jax.random.bits(key, users.shape), _negative_mass(X, weights, users))
+    x = _below(_bits(key, users.shape), _negative_mass(X, weights, users))
     items, odds = _complement(X, weights.neg_table, weights.row_table, users, x)
     if weights.neg_table is None:
         return items, jnp.full(users.shape, 1 / count, weights.g.dtype)
     share = weights.b[items] / weights.neg_mass[users]  # g′, over the probability of the draw
-    return items, share * _negative_mass(X, weights, users) / (odds * count)
+    return items, share * (_negative_mass(X, weights, users) / odds).astype(share.dtype) / count
 
 
 def contains(
@@ -190,12 +191,12 @@ def _around_item(key, X, weights, item, users, user_weight, count) -> Sample:
     before = _table(weights.neg_table, item) - _row_table(X, weights, users, slot)
     own = jnp.where(relevant, 0, _table(weights.neg_table, item + 1) - _table(weights.neg_table, item))
     left = _negative_mass(X, weights, users) - own
-    x = _below(jax.random.bits(key_neg, (b, count)), jnp.maximum(left, 1)[:, None])
+    x = _below(_bits(key_neg, (b, count)), jnp.maximum(left, 1)[:, None])
     x = x + jnp.where((x >= before[:, None]) & ~relevant[:, None], own[:, None], 0)
     repeated = jnp.broadcast_to(users[:, None], x.shape)
     neg, odds = _complement(X, weights.neg_table, weights.row_table, repeated, x)
     share = weights.b[neg] / weights.neg_mass[users][:, None]
-    g_neg = share * left[:, None] / (odds * count) * (left > 0)[:, None]
+    g_neg = share * (left[:, None] / jnp.maximum(odds, 1)).astype(share.dtype) / count * (left > 0)[:, None]
     own_g = jnp.where(relevant, weights.g[jnp.minimum(slot, X.nnz - 1)], 0.0)
     own_b = jnp.where(relevant, 0.0, weights.b[item] / weights.neg_mass[users])
     own_item = jnp.full((b, 1), item)
@@ -260,7 +261,11 @@ def _first(bits: int, low, high, holds):
         above = (low < high) & ~below
         return jnp.where(below, middle + 1, low), jnp.where(above, middle, high)
 
-    return jax.lax.fori_loop(0, bits, halve, (low, high), unroll=True)[0]
+    return jax.lax.fori_loop(0, bits, halve, (low, high))[0]
+
+
+def _bits(key, shape) -> UInt32[Array, "..."]:
+    return jax.random.bits(key, shape, jnp.uint32)
 
 
 def _below(bits: UInt32[Array, "..."], bound) -> Int[Array, "..."]:

@@ -1,0 +1,99 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toys import matrices, quiet, random_factors, triple_loop
+
+from mfauc_jax import exact, item_weights, losses, sampling, weightings
+from mfauc_jax import objective as objectives
+
+CASES = [(loss, phi) for loss in losses.LOSSES for phi in weightings.WEIGHTINGS]
+
+
+@pytest.mark.parametrize(("loss", "phi"), CASES)
+@settings(max_examples=6)
+@given(matrices(), st.integers(0, 5), st.sampled_from([0.0, 0.7]), st.sampled_from([0.0, 0.5]))
+def test_exact_is_the_triple_loop(loss, phi, dense, seed, tau, user_power):
+    objective = objectives.make(loss, phi, beta=2.0, rho=0.7, reg=0.3, spread=1.5)
+    X = quiet(dense)
+    try:
+        weights = item_weights.make(X, tau, user_power=user_power)
+    except ValueError:
+        return  # every negative has weight 0: refused, tested in test_item_weights
+    at = random_factors(seed, X)
+    truth = triple_loop(objective, at.U, at.V, dense, tau, user_power, 0.3, 1.5)
+    plan = exact.plan(objective, X, weights, block=20)
+    value, grads = exact.value_and_grad(objective, at, plan)
+    listed = sampling.everything(X, weights)
+    assert float(value) == pytest.approx(truth, abs=1e-10)
+    assert float(exact.value(objective, at, plan)) == pytest.approx(truth, abs=1e-10)
+    assert float(objectives.value(objective, at, listed)) == pytest.approx(truth, abs=1e-10)
+    for fast, slow in zip(grads, jax.grad(objectives.value, 1)(objective, at, listed), strict=True):
+        np.testing.assert_allclose(fast, slow, atol=1e-10)
+
+
+@pytest.mark.parametrize("phi", weightings.WEIGHTINGS)
+def test_ties_and_kinks_are_exact(phi):
+    rng = np.random.default_rng(0)
+    X = quiet(rng.random((6, 9)) < 0.5)
+    at = random_factors(0, X)._replace(
+        U=jnp.asarray(rng.integers(-1, 2, (6, 2)), float),
+        V=jnp.asarray(rng.integers(-1, 2, (9, 2)), float),
+    )  # integer scores: margins of exactly 1 and many ties
+    objective = objectives.make("square_hinge", phi, rho=0.5)
+    weights = item_weights.make(X)
+    listed = sampling.everything(X, weights)
+    value, grads = exact.value_and_grad(objective, at, exact.plan(objective, X, weights))
+    assert float(value) == pytest.approx(float(objectives.value(objective, at, listed)), abs=1e-12)
+    for fast, slow in zip(grads, jax.grad(objectives.value, 1)(objective, at, listed), strict=True):
+        np.testing.assert_allclose(fast, slow, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["square", "square_hinge"])
+def test_float32_keeps_its_digits_far_from_zero(loss):
+    """Scores shifted by 100 for every item: margins are the same, and so is θ (SPEC 4.3)."""
+    rng = np.random.default_rng(0)
+    X = quiet(rng.random((20, 50)) < 0.3)
+    objective = objectives.make(loss, "tanh")
+    weights = item_weights.make(X)
+    at = random_factors(0, X, scale=0.7)
+    at = at._replace(U=at.U.at[:, 0].set(1.0), V=at.V.at[:, 0].add(100.0))
+    plan = exact.plan(objective, X, weights)
+    truth = exact.value_and_grad(objective, at, plan)
+
+    def single(tree):
+        return jax.tree.map(lambda a: a.astype(jnp.float32) if a.dtype == float else a, tree)
+
+    value, grads = exact.value_and_grad(objective, single(at), single(plan))
+    assert value.dtype == jnp.float32
+    assert float(value) == pytest.approx(float(truth[0]), rel=1e-4)
+    for fast, slow in zip(grads, truth[1], strict=True):
+        np.testing.assert_allclose(fast, slow, atol=2e-3 * float(jnp.abs(slow).max()))
+
+
+def test_spread_and_reg_may_differ_by_row():
+    rng = np.random.default_rng(0)
+    X = quiet(rng.random((6, 9)) < 0.4)
+    weights = item_weights.make(X)
+    at = random_factors(0, X)
+    spread, by_user, by_item = (jnp.asarray(rng.random(size)) for size in (6, 6, 9))
+    for loss in losses.LOSSES:
+        objective = objectives.make(loss, reg=objectives.Reg(by_user, by_item), spread=spread)
+        value, grads = exact.value_and_grad(objective, at, exact.plan(objective, X, weights))
+        listed = sampling.everything(X, weights)
+        slow, slow_grads = jax.value_and_grad(objectives.value, 1)(objective, at, listed)
+        assert float(value) == pytest.approx(float(slow), abs=1e-12)
+        for a, b in zip(grads, slow_grads, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+def test_a_sweep_compiles_once():
+    X = quiet(np.random.default_rng(0).random((6, 9)) < 0.4)
+    weights, at = item_weights.make(X), random_factors(0, X)
+    before = exact.value_and_grad._cache_size()
+    for beta, rho, reg in ((1.0, 0.5, 0.1), (2.0, 1.0, 0.2), (3.0, 2.0, 0.0)):
+        objective = objectives.make("logistic", "tanh", beta=beta, rho=rho, reg=reg)
+        exact.value_and_grad(objective, at, exact.plan(objective, X, weights))
+    assert exact.value_and_grad._cache_size() == before + 1

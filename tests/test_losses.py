@@ -1,0 +1,90 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.tree_util import Partial
+
+from mfauc_jax import losses, objective, weightings
+
+FORMULA = {
+    "square_hinge": lambda x, b: 0.5 * max(0.0, 1 - x) ** 2,
+    "square": lambda x, b: 0.5 * (1 - x) ** 2,
+    "sigmoid": lambda x, b: 1 - 1 / (1 + np.exp(-b * x)),  # the paper's plus one
+    "logistic": lambda x, b: -np.log(1 / (1 + np.exp(-b * x))),
+}
+
+
+@pytest.mark.parametrize("name", losses.LOSSES)
+def test_each_loss_is_the_papers_formula(name):
+    for beta in (0.5, 1.0, 3.0):
+        loss = losses.get(name, beta)
+        for x in (-3.0, -0.2, 0.0, 0.9, 1.0, 4.0):
+            assert float(loss(x)) == pytest.approx(FORMULA[name](x, beta), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", losses.LOSSES)
+def test_value_and_slope_are_finite_in_float32_far_from_zero(name):
+    loss = losses.get(name, 1.0)
+    x = jnp.array([-1e4, -100.0, -1.0, 0.0, 1.0, 100.0, 1e4], jnp.float32)
+    value, slope = jax.vmap(jax.value_and_grad(loss))(x)
+    assert value.dtype == jnp.float32 and slope.dtype == jnp.float32
+    assert jnp.isfinite(value).all() and jnp.isfinite(slope).all()
+    assert (value >= 0).all()  # tanh and the theory need it
+    exact = np.array([FORMULA[name](np.float64(v), 1.0) for v in (-100.0, -1.0, 0.0, 1.0)])
+    np.testing.assert_allclose(value[1:5], exact, rtol=1e-6)
+
+
+def test_logistic_keeps_its_slope_where_log_sigmoid_would_overflow():
+    steep = losses.get("logistic", 100.0)
+    assert float(steep(jnp.float32(-100.0))) == pytest.approx(1e4)
+    assert float(jax.grad(steep)(jnp.float32(-100.0))) == pytest.approx(-100.0)
+
+
+def test_a_sweep_over_beta_compiles_once():
+    traces = []
+
+    @jax.jit
+    def run(loss):
+        traces.append(1)
+        return loss(0.3)
+
+    for beta in (0.5, 1.0, 2.0):
+        run(losses.get("sigmoid", beta))
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: losses.get("sqare"), "did you mean 'square'"),
+        (lambda: losses.get("zzz"), "choose from square_hinge, square, sigmoid, logistic"),
+        (lambda: losses.get("sigmoid", -1.0), "beta = -1.0"),
+        (lambda: losses.get("logistic", float("nan")), "beta = nan"),
+        (lambda: weightings.get("tan"), "did you mean 'tanh'"),
+        (lambda: weightings.get("tanh", 0.0), "rho = 0.0"),
+        (lambda: objective.make("square", reg=-0.1), "reg = -0.1"),
+        (lambda: objective.make("square", spread=-2.0), "spread = -2.0"),
+    ],
+)
+def test_bad_names_and_numbers_are_named(call, says):
+    with pytest.raises(ValueError, match=says):
+        call()
+
+
+def test_tanh_refuses_a_loss_that_goes_negative_and_says_why():
+    def paper_sigmoid(x):
+        return -jax.nn.sigmoid(x)
+
+    with pytest.raises(ValueError, match="never negative, but paper_sigmoid reaches -1"):
+        objective.make(paper_sigmoid, "tanh")
+    assert objective.make(paper_sigmoid).loss(0.0) == -0.5  # identity takes it
+
+
+def test_your_own_loss_is_one_function():
+    def exponential(x, beta=1.0):
+        return jnp.exp(-beta * x)
+
+    loss = objective.make(exponential, beta=2.0).loss
+    assert isinstance(loss, Partial) and float(loss(1.0)) == pytest.approx(np.exp(-2.0))
+    with pytest.raises(TypeError, match="neither a name nor a function|Type-check"):
+        objective.make(3.0)

@@ -1,0 +1,248 @@
+"""Are the gradients right? Autodiff, differences, the corrected closed form, the form as printed.
+
+    python -m theory.verify_gradients [--json=FILE] [--seed=0]
+
+One row for each loss × φ × τ′. Exit 0 only if autodiff, central differences, the exact fast route
+and the corrected closed forms agree to 1e-8 in float64, every misprint (E1, E2, E3, E5) shows as one,
+and the sampled gradients are unbiased for φ = identity.
+"""
+
+import argparse
+import itertools
+import json
+import pathlib
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from mfauc_jax import closed_form, exact, factors, item_weights, losses, sampling, weightings
+from mfauc_jax import objective as objectives
+from mfauc_jax.factors import Factors
+from mfauc_jax.interactions import Interactions
+
+TOLERANCE = 1e-8
+VISIBLE = 1e-3  # a misprint must move the gradient by more than this
+DRAWS = 8_000
+# rms of the z-scores of an unbiased mean over about 100 coordinates: 1 ± .07 (one sd)
+UNBIASED = (0.7, 1.3)
+
+
+def toy(seed: int) -> tuple[Interactions, Factors]:
+    """A matrix with a user of one positive and one of all but one, and scores of size one."""
+    rng = np.random.default_rng(seed)
+    dense = rng.random((10, 12)) < 0.35
+    dense[0], dense[1] = False, True
+    dense[0, 3], dense[1, 4] = True, False
+    dense[2:, 0] |= ~dense[2:].any(1)
+    X = Interactions.of(dense.astype(float))
+    return X, factors.gaussian(jax.random.key(seed), *X.shape, rank=4, scale=0.8)
+
+
+def difference(a: Factors, b: Factors) -> float:
+    """The largest absolute difference."""
+    return max(float(jnp.abs(x - y).max()) for x, y in zip(a, b, strict=True))
+
+
+def central_differences(function, at: Factors, step: float = 1e-5) -> Factors:
+    """(f(x + h) − f(x − h)) / 2h in every coordinate."""
+    flat, restore = ravel_pytree(at)
+    eye = step * jnp.eye(flat.size)
+    over = jax.vmap(lambda d: function(restore(flat + d)) - function(restore(flat - d)))
+    return restore(over(eye) / (2 * step))
+
+
+@jax.jit
+def all_gradients(objective, at: Factors, sample, data: exact.Plan) -> dict[str, Factors]:
+    """∇θ by every route."""
+    forms = {"corrected": closed_form.CORRECTED} | closed_form.misprints(objective)
+    if closed_form.printed(objective) is not None:
+        forms["printed"] = closed_form.printed(objective)
+    found = {k: closed_form.gradients(objective, at, sample, form) for k, form in forms.items()}
+    if (objective.loss.func, objective.weighting.func) == (losses.square, weightings.identity):
+        found["short"] = closed_form.square_short_form(at, sample, objective.reg)
+    return found | {
+        "autodiff": jax.grad(objectives.value, 1)(objective, at, sample),
+        "differences": central_differences(lambda f: objectives.value(objective, f, sample), at),
+        "exact": exact.value_and_grad(objective, at, data)[1],
+    }
+
+
+def check(loss: str, weighting: str, tau: float, X: Interactions, at: Factors) -> dict:
+    """One row of the table."""
+    objective = objectives.make(loss, weighting, beta=2.0, rho=0.7, reg=0.3)
+    weights = item_weights.make(X, tau)
+    untabled = weights._replace(pos_table=None, neg_table=None, row_table=None)  # one compilation
+    data = exact.plan(objective, X, untabled)
+    found = all_gradients(objective, at, sampling.everything(X, weights), data)
+    away = {k: difference(found["autodiff"], g) for k, g in found.items() if k != "autodiff"}
+    off = {k: away[k] for k in closed_form.misprints(objective)}
+    agree = {k: away[k] for k in ("differences", "exact", "corrected")}
+    agree["corrected"] = max(away["corrected"], away.get("short", 0.0))
+    printed = away.get("printed")
+    ok = all(d < TOLERANCE for d in agree.values()) and all(d > VISIBLE for d in off.values())
+    ok &= printed is None or (printed < TOLERANCE) == (not off)
+    if off:
+        verdict = "misprinted: " + " ".join(f"{k} ({d:.0e})" for k, d in off.items())
+    else:
+        verdict = "not in the paper" if printed is None else "right as printed"
+    row = {"loss": loss, "weighting": weighting, "tau": tau, **agree, "printed": printed}
+    return row | {"misprints": off, "verdict": verdict if ok else f"FAILS ({verdict})", "ok": ok}
+
+
+def check_masses(X: Interactions, at: Factors) -> dict:
+    """E5: with unnormalised g, g′ the short square forms need their masses."""
+    sample = sampling.everything(X, item_weights.make(X))
+    sample = sample._replace(g_pos=3 * sample.g_pos, g_neg=5 * sample.g_neg)
+    objective = objectives.make("square", reg=0.3)
+    auto = jax.grad(objectives.value, 1)(objective, at, sample)
+    corrected = difference(auto, closed_form.square_short_form(at, sample, 0.3))
+    printed = difference(auto, closed_form.square_short_form(at, sample, 0.3, masses=False))
+    return {"corrected": corrected, "printed": printed,
+            "ok": corrected < TOLERANCE and printed > VISIBLE}  # fmt: skip
+
+
+def sampled_gradient(objective, at, X, weights, kappa, value=objectives.value):
+    """A function from a key to the sampled ∇θ′ as a flat vector: all users, κ × κ items each."""
+
+    def one(key):
+        key_users, key_items = jax.random.split(key)
+        users = jax.random.choice(key_users, weights.usable, (4,))
+        sample = sampling.uniform(key_items, X, weights, users, kappa, kappa)
+        grads = jax.grad(value, 1)(objective, at, sample)
+        return ravel_pytree(grads)[0]
+
+    return one
+
+
+def item_gradient(objective, at, X, weights, draw):
+    """A function from a key to ∂θ′/∂v_j for all j, flat."""
+
+    def of_item(key, item):
+        sample = draw(key, item)
+        return jax.grad(objectives.item_risk, 1)(objective, at.V[item], at, sample)
+
+    def one(key):
+        keys = jax.random.split(key, X.num_items)
+        return jax.vmap(of_item)(keys, jnp.arange(X.num_items)).ravel()
+
+    return one
+
+
+def moments(one, seed: int) -> tuple[jax.Array, jax.Array]:
+    """Mean over the draws and its standard error."""
+    keys = jax.random.split(jax.random.key(seed), DRAWS)
+    draws = jax.jit(lambda keys: jax.lax.map(one, keys, batch_size=500))(keys)
+    return draws.mean(0), draws.std(0) / np.sqrt(DRAWS)
+
+
+def check_sampling(X: Interactions, at: Factors, seed: int) -> list[dict]:
+    """The mean of the sampled gradient against the exact one."""
+    rows = []
+    columns = X.transpose()
+    for tau in (0.0, 0.7):
+        weights = item_weights.make(X, tau, user_power=0.5)
+        objective = objectives.make("logistic", reg=0.3, spread=1.5)
+        everything = sampling.everything(X, weights)
+        truth = jax.grad(objectives.value, 1)(objective, at, everything)
+        flat = ravel_pytree(truth)[0]
+        items = (truth.V - 0.3 / X.num_items * at.V).ravel()
+        draws = {
+            "κ = 3 for users": (sampled_gradient(objective, at, X, weights, 3), flat),
+            "κ_W = 5, κ_Y = 3 for items": (
+                item_gradient(objective, at, X, weights,
+                              lambda k, j, w=weights: sampling.for_item(k, X, w, j, 5, 3)),
+                items,
+            ),
+            "the same, stratified": (
+                item_gradient(objective, at, X, weights,
+                              lambda k, j, w=weights: sampling.for_item_stratified(
+                                  k, X, columns, w, j, 5, 3)),
+                items,
+            ),
+        }  # fmt: skip
+        for name, (one, exactly) in draws.items():
+            mean, error = moments(one, seed)
+            seen = error > 0
+            z = float(jnp.sqrt((((mean - exactly) / jnp.where(seen, error, 1)) ** 2)[seen].mean()))
+            off = float(jnp.linalg.norm(mean - exactly) / jnp.linalg.norm(exactly))
+            variance = float((error**2).sum() * DRAWS / (exactly**2).sum())
+            ok = (
+                UNBIASED[0] < z < UNBIASED[1]
+                and float(jnp.abs(mean - exactly)[~seen].sum()) < 1e-12
+            )
+            rows.append({"sample": name, "weighting": "identity", "tau": tau, "rms_z": z,
+                         "relative_bias": off, "relative_variance": variance, "ok": ok})  # fmt: skip
+    return rows
+
+
+def check_tanh_bias(X: Interactions, at: Factors, seed: int) -> list[dict]:
+    """How far sampling an inner sum moves the tanh gradient (SPEC 3.4): it must fall with κ."""
+    weights = item_weights.make(X)
+    objective = objectives.make("square_hinge", "tanh", rho=2.0)
+    truth = jax.grad(objectives.value, 1)(objective, at, sampling.everything(X, weights))
+    flat = ravel_pytree(truth)[0]
+    rows = []
+    for kappa, value, name in (
+        (1, objectives.value, "κ = 1"),
+        (4, objectives.value, "κ = 4"),
+        (16, objectives.value, "κ = 16"),
+        (16, objectives.richardson, "κ = 16, Richardson"),
+    ):
+        mean, error = moments(sampled_gradient(objective, at, X, weights, kappa, value), seed)
+        off = float(jnp.linalg.norm(mean - flat) / jnp.linalg.norm(flat))
+        noise = float(jnp.linalg.norm(error) / jnp.linalg.norm(flat))
+        rows.append({"sample": name, "weighting": "tanh", "relative_bias": off, "noise": noise})
+    bias = [row["relative_bias"] for row in rows]
+    rows[0]["ok"] = bias[0] > 3 * rows[0]["noise"]  # the bias is real
+    for row, larger in zip(rows[1:], bias, strict=False):
+        row["ok"] = row["relative_bias"] < larger
+    return rows
+
+
+def report(rows: list[dict], masses: dict, samples: list[dict]) -> None:
+    """The table, for a person."""
+    print("Gradients of Eq. 3, largest absolute difference from autodiff (float64)\n")
+    head = f"{'loss':13}{'φ':10}{'τ′':>4}{'differences':>13}{'exact':>9}{'corrected':>11}"
+    print(head + f"{'printed':>9}  the paper's form is")
+    for r in rows:
+        printed = "–" if r["printed"] is None else f"{r['printed']:.0e}"
+        print(f"{r['loss']:13}{r['weighting']:10}{r['tau']:>4}{r['differences']:>13.0e}"
+              f"{r['exact']:>9.0e}{r['corrected']:>11.0e}{printed:>9}  {r['verdict']}")  # fmt: skip
+    print(f"\nE5, square short forms with unnormalised g, g′: with masses {masses['corrected']:.0e}, "
+          f"as printed {masses['printed']:.0e}: {'shown' if masses['ok'] else 'FAILS'}")  # fmt: skip
+    print(f"\nMean of {DRAWS} sampled gradients against the exact one "
+          "(unbiased: rms z ≈ 1; relative variance of one draw)\n")  # fmt: skip
+    for r in (r for r in samples if r["weighting"] == "identity"):
+        print(f"identity  τ′ = {r['tau']:<4}{r['sample']:28} rms z {r['rms_z']:.2f}   variance "
+              f"{r['relative_variance']:9.1f}   {'unbiased' if r['ok'] else 'FAILS'}")  # fmt: skip
+    print()
+    for r in (r for r in samples if r["weighting"] == "tanh"):
+        print(f"tanh ρ = 2  {r['sample']:20} relative bias {r['relative_bias']:.3f} "
+              f"(noise {r['noise']:.3f})   {'as expected' if r['ok'] else 'FAILS'}")  # fmt: skip
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--json", type=pathlib.Path, help="also write the rows to this file")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args(argv)
+    jax.config.update("jax_enable_x64", True)
+    X, at = toy(args.seed)
+    cases = itertools.product(losses.LOSSES, weightings.WEIGHTINGS, (0.0, 0.7))
+    rows = [check(*case, X, at) for case in cases]
+    masses = check_masses(X, at)
+    samples = check_sampling(X, at, args.seed) + check_tanh_bias(X, at, args.seed)
+    report(rows, masses, samples)
+    if args.json:
+        text = json.dumps({"gradients": rows, "E5": masses, "sampling": samples}, indent=1)
+        args.json.write_text(text + "\n")
+    ok = all(r["ok"] for r in [*rows, masses, *samples])
+    print("\nall as expected" if ok else "\nFAILED: see the rows marked FAILS")
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
