@@ -1,6 +1,7 @@
 """Constants, deviation terms and complexities: what turns an average into a bound on its mean."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -103,29 +104,30 @@ def user_risks(
     Reference: the irrelevant items ("negatives": Eq. 3's data term, uniform g and g′) or all
     items but p ("others": certificate B).
     """
-    V = jnp.asarray(factors.V)
-    n = V.shape[0]
-
-    @jax.jit
-    def over_users(loss, U, V, items, real):
-        def one(row):
-            u, items, real = row
-            s, q = V @ u, jnp.ones(n, V.dtype)
-            if reference == "negatives":
-                q = q.at[items].set(0.0)
-                risks = exact.pair_rank_losses(loss, s[items], s, q / q.sum())
-            else:
-                risks = exact.pair_rank_losses(loss, s[items], s, q / (n - 1)) - loss(0.0) / (n - 1)
-            return real @ risks / real.sum()
-
-        return jax.lax.map(one, (U, items, real))
-
     users = spectral.defined_rows(X).users
+    U, V = (jnp.asarray(F) for F in factors)
     risks = jnp.zeros(X.num_users, V.dtype)
     for b in buckets(X, users):
-        rows = jnp.asarray(factors.U)[b.users], V, b.items, b.real.astype(V.dtype)
-        risks = risks.at[b.users].set(over_users(loss, *rows))
+        rows = U[b.users], b.items, b.real.astype(V.dtype)
+        risks = risks.at[b.users].set(_risks(loss, V, rows, reference))
     return risks[users]
+
+
+@partial(jax.jit, static_argnames="reference")
+def _risks(loss, V, rows, reference):
+    n = V.shape[0]
+
+    def one(row):
+        u, items, real = row
+        s, q = V @ u, jnp.ones(n, V.dtype)
+        if reference == "negatives":
+            q = q.at[items].set(0.0)
+            risks = exact.pair_rank_losses(loss, s[items], s, q / q.sum())
+        else:  # all items, minus p against itself
+            risks = exact.pair_rank_losses(loss, s[items], s, q / (n - 1)) - loss(0.0) / (n - 1)
+        return real @ risks / real.sum()
+
+    return jax.lax.map(one, rows)
 
 
 def rademacher(

@@ -180,10 +180,19 @@ def hold_out(
     _check_delta(delta)
     reference = names.lookup("certificate", {"C1": "all", "C2": "unseen"}, kind)
     ranks, owners = held_out_ranks(factors, train, held_out, reference)
-    return _from_ranks(ranks, owners, delta, kind=kind, method=method)
+    return from_ranks(ranks, owners, delta, kind=kind, method=method)
 
 
-def _from_ranks(ranks, owners, delta: float, *, kind: str, method: str, subject="the true AUC"):
+def from_ranks(
+    ranks: np.ndarray,
+    owners: np.ndarray,
+    delta: float,
+    *,
+    kind: str = "C2",
+    method: str = "bernstein",
+    subject: str = "the true AUC",
+) -> Certificate:
+    """The certificate from F_i(y) of every held-out draw; repeated draws may repeat."""
     half = widths(ranks, owners, delta)
     width = names.lookup("method", half, method)
     _, row, t = np.unique(owners, return_inverse=True, return_counts=True)
@@ -225,7 +234,7 @@ def by_activity(
         subject = f"the true AUC of users with {low} to {high} training positives"
         mine = group == g
         group_delta = delta / len(lows)
-        found = _from_ranks(
+        found = from_ranks(
             ranks[mine], owners[mine], group_delta, kind="C2", method=method, subject=subject
         )
         result.append(found)

@@ -1,0 +1,223 @@
+"""Definition 3.1, Theorems 3.1 and 3.2: does minimising R_L minimise R, the AUC risk?
+
+Finitely many items y with probabilities w and η(y) = P[r = +1 | y]:
+
+    R_L(s) = Σ_{y,y'} w_y w_y' η_y (1 − η_y') L(s_y − s_y')        R(s): L = 1(x < 0) + ½ 1(x = 0)
+
+(the paper's display counts each pair in both orders, hence twice this; it writes ∝).
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+
+from mfauc_jax import losses
+
+
+def pair_weights(eta: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """A_yy' = w_y η_y w_y' (1 − η_y'): the mass of "y relevant, y' not", y ≠ y'."""
+    A = np.outer(weights * eta, weights * (1 - eta))
+    np.fill_diagonal(A, 0.0)
+    return A
+
+
+def surrogate_risk(loss: Callable, s: np.ndarray, eta: np.ndarray, weights: np.ndarray) -> float:
+    """R_L(s) without its constant diagonal."""
+    margins = jnp.asarray(s)[:, None] - jnp.asarray(s)[None, :]
+    return float((pair_weights(eta, weights) * loss(margins)).sum())
+
+
+def auc_loss(x: np.ndarray) -> np.ndarray:
+    """ℓ' = 1(x < 0) + ½ 1(x = 0)."""
+    return np.where(x < 0, 1.0, np.where(x == 0, 0.5, 0.0))
+
+
+def auc_risk(s: np.ndarray, eta: np.ndarray, weights: np.ndarray) -> float:
+    """R(s), unnormalised like R_L."""
+    return float((pair_weights(eta, weights) * auc_loss(s[:, None] - s[None, :])).sum())
+
+
+def bayes_risk(eta: np.ndarray, weights: np.ndarray) -> float:
+    """R(s*) = Σ_{y<y'} min(A_yy', A_y'y): any s ordered like η attains it."""
+    A = pair_weights(eta, weights)
+    return float(np.triu(np.minimum(A, A.T)).sum())
+
+
+# --- Theorem 3.1 and which losses it covers ---------------------------------------------------
+
+
+class Conditions(NamedTuple):
+    """The hypotheses of Theorem 3.1, evaluated on a grid by automatic differentiation."""
+
+    convex: bool
+    non_increasing: bool
+    slope_at_zero: float
+
+    @property
+    def sufficient(self) -> bool:
+        """Convex, non-increasing, L′(0) < 0."""
+        return self.convex and self.non_increasing and self.slope_at_zero < 0
+
+
+def conditions(loss: Callable, half_width: float = 8.0) -> Conditions:
+    """Evaluate them for a differentiable L on [−half_width, half_width]."""
+    x = jnp.linspace(-half_width, half_width, 3201)
+    slope = jax.vmap(jax.grad(loss))(x)
+    convex = bool((jnp.diff(slope) >= -1e-12).all())
+    return Conditions(convex, bool((slope <= 1e-12).all()), float(jax.grad(loss)(0.0)))
+
+
+COVERED_BY = {  # E27: Theorem 3.1 covers two of the four
+    "square_hinge": "Thm 3.1",
+    "logistic": "Thm 3.1",
+    "square": "the Möbius minimiser (E28)",
+    "sigmoid": "the regret bound R − R* ≤ 2 (R_L − R_L*) (E29)",
+}
+
+
+def printed_logistic(x: float, beta: float) -> float:
+    """ln(1/(1+e^(−βx))), as Theorem 3.2 prints the logistic loss. The sign is wrong (E25)."""
+    return float(np.log(1 / (1 + np.exp(-beta * x))))
+
+
+def printed_logistic_slope(x: float, beta: float) -> float:
+    """−(−β e^(−βx))/(1+e^(−βx)), printed as "< 0". It is positive (E26)."""
+    return float(beta * np.exp(-beta * x) / (1 + np.exp(-beta * x)))
+
+
+def printed_logistic_curvature(x: float, beta: float) -> float:
+    """The printed second derivative, which is right."""
+    ratio = np.exp(-beta * x) / (1 + np.exp(-beta * x))
+    return float(beta**2 * ratio * (1 - ratio))
+
+
+# --- Minimisers -------------------------------------------------------------------------------
+
+
+@jax.jit
+def _risk_and_slope(loss: Callable, free: jax.Array, A: jax.Array):
+    def risk(free):
+        s = jnp.concatenate([jnp.zeros(1), free])
+        return (A * loss(s[:, None] - s[None, :])).sum()
+
+    return jax.value_and_grad(risk)(free)
+
+
+def minimiser(loss: Callable, eta: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """A minimiser of R_L by BFGS with exact gradients, s_1 = 0 fixed; `loss` is a Partial."""
+    A = pair_weights(eta, weights)
+    A = jnp.asarray(A / A.sum())
+    answer = scipy.optimize.minimize(
+        lambda x: tuple(np.asarray(a) for a in _risk_and_slope(loss, x, A)),
+        eta[0] - eta[1:],  # from the wrong order
+        jac=True,
+        method="BFGS",
+        options={"gtol": 1e-10, "maxiter": 2000},
+    )
+    return np.concatenate([[0.0], answer.x])
+
+
+def square_minimiser(eta: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The exact minimiser of R_square: a weighted graph Laplacian system, s_1 = 0."""
+    A = pair_weights(eta, weights)
+    both = A + A.T
+    laplacian = np.diag(both.sum(1)) - both
+    s = np.zeros(len(eta))
+    s[1:] = np.linalg.solve(laplacian[1:, 1:], (A.sum(1) - A.sum(0))[1:])
+    return s
+
+
+def mobius(s: np.ndarray, eta: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """s = [(1 + A − B) η + B − η̄] / [(1 − 2η̄) η + η̄]: the form of the square's minimiser (E28).
+
+    A = E[s (1−η)], B = E[s η], η̄ = E η. Increasing in η: the slope's numerator is
+    η̄ (1 − η̄)(2 − Δ) with Δ = E[s | +] − E[s | −] ∈ [0, 1] at the optimum.
+    """
+    A, B, mean = weights @ (s * (1 - eta)), weights @ (s * eta), weights @ eta
+    return ((1 + A - B) * eta + B - mean) / ((1 - 2 * mean) * eta + mean)
+
+
+def gap(s: np.ndarray, eta: np.ndarray, weights: np.ndarray) -> float:
+    """Δ = E[s | +] − E[s | −]."""
+    mean = weights @ eta
+    return float(weights @ (s * eta) / mean - weights @ (s * (1 - eta)) / (1 - mean))
+
+
+def hinge_minimum(eta: np.ndarray, weights: np.ndarray, at_least: float | None = None):
+    """min_s R_hinge(s), L = max(0, 1 − x), by linear programming; optionally s_2 − s_1 ≥ at_least.
+
+    Returns (value, s). The hinge is convex and non-increasing but not differentiable, and it
+    ties items with different η: Theorem 3.1 cannot drop "differentiable".
+    """
+    n, A = len(eta), pair_weights(eta, weights)
+    pairs = [(i, j) for i, j in itertools.permutations(range(n), 2)]
+    cost = np.concatenate([np.zeros(n), [A[p] for p in pairs]])
+    rows = np.zeros((len(pairs), n + len(pairs)))  # 1 − (s_i − s_j) ≤ slack_ij
+    for r, (i, j) in enumerate(pairs):
+        rows[r, i], rows[r, j], rows[r, n + r] = -1, 1, -1
+    bound = -np.ones(len(pairs))
+    if at_least is not None:
+        extra = np.zeros((1, rows.shape[1]))
+        extra[0, 0], extra[0, 1] = 1, -1
+        rows, bound = np.vstack([rows, extra]), np.append(bound, -at_least)
+    limits = [(0, 0)] + [(None, None)] * (n - 1) + [(0, None)] * len(pairs)
+    answer = scipy.optimize.linprog(cost, rows, bound, bounds=limits)
+    return float(answer.fun), answer.x[:n]
+
+
+def misordered(s: np.ndarray, eta: np.ndarray, tol: float = 1e-6) -> int:
+    """Pairs with η_i > η_j but not s_i > s_j + tol."""
+    return int(((eta[:, None] > eta[None, :]) & (s[:, None] - s[None, :] <= tol)).sum())
+
+
+# --- The sigmoid, and tanh --------------------------------------------------------------------
+
+
+def sigmoid_regrets(
+    s: np.ndarray, eta: np.ndarray, weights: np.ndarray, beta: float = 1.0
+) -> tuple[float, float]:
+    """(R − R*, R_L − R_L*) for the sigmoid loss; the first is at most twice the second (E29).
+
+    A pair's excess in R_L is |η − η'| (1 − σ(correctly signed gap)), and 1 − σ ≥ ½ whenever the
+    pair is misordered or tied. inf R_L = R*-like, approached by s = cη, c → ∞, never attained.
+    """
+    A = pair_weights(eta, weights)
+    excess = surrogate_risk(lambda x: losses.sigmoid(x, beta), s, eta, weights)
+    tied = 0.5 * A[np.equal.outer(eta, eta)].sum()
+    best = np.minimum(A, A.T)[~np.equal.outer(eta, eta)].sum() / 2 + tied
+    return auc_risk(s, eta, weights) - bayes_risk(eta, weights), excess - float(best)
+
+
+def sigmoid_limit(eta: np.ndarray, printed: bool) -> float:
+    """The limit of the paper's R'_L = −Σ_{i<j} […]; the printed one forgets ties of η (E29)."""
+    A = pair_weights(eta, np.ones(len(eta)))
+    ordered = A[np.greater.outer(eta, eta)].sum()
+    tied = np.triu(np.where(np.equal.outer(eta, eta), A, 0.0)).sum()
+    return -float(ordered + (0.0 if printed else tied))
+
+
+def tanh_risk(
+    loss: Callable, rho: float, s: jax.Array, eta: np.ndarray, weights: np.ndarray
+) -> jax.Array:
+    """Eq. 3's population form: Σ_y g_y tanh(ρ Σ_y' g'_y' L(s_y − s_y')), g ∝ wη, g' ∝ w(1 − η)."""
+    g, g_neg = weights * eta, weights * (1 - eta)
+    rank_loss = loss(s[..., :, None] - s[..., None, :]) @ jnp.asarray(g_neg / g_neg.sum())
+    return jnp.tanh(rho * rank_loss) @ jnp.asarray(g / g.sum())
+
+
+def tanh_grid_minimiser(
+    loss: Callable, rho: float, eta: np.ndarray, weights: np.ndarray, step: float = 0.03
+) -> tuple[float, float, np.ndarray]:
+    """(minimum, best value among correct orders, minimiser) on a grid for 3 items, s_1 = 0."""
+    axis = np.arange(-3, 3 + step / 2, step)
+    grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+    s = np.concatenate([np.zeros((len(grid), 1)), grid], axis=1)
+    values = np.asarray(jax.jit(lambda s: tanh_risk(loss, rho, s, eta, weights))(jnp.asarray(s)))
+    order = np.argsort(eta)
+    correct = (np.diff(s[:, order], axis=1) > 0).all(1)
+    return float(values.min()), float(values[correct].min()), s[values.argmin()]
