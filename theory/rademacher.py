@@ -136,8 +136,8 @@ def ascent(
             return (optax.apply_updates(point, update), state), None
 
         start = (point, adam.init(point))  # pyright: ignore
-        (factors, radius), _ = jax.lax.scan(step, start, None, length=steps)[0]
-        return score(factors, radius)
+        (point, _), _ = jax.lax.scan(step, start, None, length=steps)
+        return score(*point)  # pyright: ignore
 
     return jax.vmap(climb)(jax.random.split(key, starts)).max()
 

@@ -1,0 +1,190 @@
+"""The checks of Section 3's Rademacher part: Theorems 3.5–3.7, Lemma 3.1, Corollary 3.1, floor."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mfauc_jax import bounds, losses, spectral
+from mfauc_jax.factors import Factors, gaussian
+from mfauc_jax.interactions import Interactions
+from theory import function_class, generalisation, mcdiarmid, rademacher
+from theory.statement import CORRECTED, REFUTED, Statement, at_most, equal
+
+KEY = jax.random.key(0)
+
+
+def random_design(seed: int = 0, m: int = 30, n: int = 20) -> Interactions:
+    """Users with 2 to n − 2 random positives."""
+    rng = np.random.default_rng(seed)
+    rows = [rng.permutation(n) < rng.integers(2, n - 1) for _ in range(m)]
+    return Interactions.from_scipy(np.array(rows, float))
+
+
+def borrowed_theorems() -> list[Statement]:
+    """Theorems 3.5 (scalar contraction) and 3.6 (multiplicative perturbation), spot-checked."""
+    rng = np.random.default_rng(0)
+    worst = (-np.inf, 0.0)
+    for _ in range(50):
+        F, slopes = rng.normal(size=(6, 7)), rng.uniform(0.2, 3, 7)
+        phis = [lambda x, b=b: np.logaddexp(0, -b * x) for b in slopes]
+        sides = rademacher.contraction_sides(F, phis, slopes)
+        worst = max(worst, sides, key=lambda pair: pair[0] - pair[1])
+    B, left, right = rng.normal(size=(4, 6)), rng.normal(size=(4, 4)), rng.normal(size=(6, 6))
+    low, moved, high = rademacher.perturbed_singular_values(B, left, right)
+    signs = np.diag(rng.choice([-1.0, 1.0], 6))
+    same = rademacher.perturbed_singular_values(B, np.eye(4), signs)[1]
+    return [
+        at_most("Thm 3.5", "E sup Σσφ(f) ≤ E sup Σσγf, tightest of 50 classes", *worst),
+        at_most("Thm 3.6", "σ̃ ≤ σ‖D_L‖‖D_R‖, largest excess", (moved - high).max(), 0),
+        at_most("Thm 3.6", "σ / (‖D_L⁻¹‖‖D_R⁻¹‖) ≤ σ̃, largest excess", (low - moved).max(), 0),
+        equal("Thm 3.6", "signs leave σ₁ alone (all Thm 3.7 needs)", same[0], np.linalg.norm(B, 2)),
+    ]  # fmt: skip
+
+
+def lemma_3_1() -> list[Statement]:
+    """E36: the value is right, the printed maximiser is not."""
+    A = np.random.default_rng(3).normal(size=(6, 6))
+    found, printed = [], rademacher.printed_sup_trace(A, 3)
+    top = np.linalg.norm(A, 2)
+    for k, C in ((1, np.ones((1, 1))), (3, np.array([[0.2, -1.0, 0.4]]))):
+        value, point = rademacher.sup_trace(A, C)
+        attained = rademacher.trace_value(A, point)
+        text = f"tr(UᵀAV) = σ₁ at U = p₁cᵀ, V = q₁cᵀ, k = {k}"
+        found.append(equal("Lemma 3.1, E36", text, attained, value, CORRECTED))
+    climbed = max_trace_by_power(A, 3)
+    return [
+        equal("Lemma 3.1, E36", "tr(UᵀAV) at the printed [q₁…], [p₁…]", printed, top, REFUTED),
+        *found,
+        equal("Lemma 3.1", "sup tr(UᵀAV) = σ₁, by alternating maximisation, k = 3", climbed, top),
+    ]  # fmt: skip
+
+
+def max_trace_by_power(A: np.ndarray, k: int, steps: int = 2000) -> float:
+    V = np.random.default_rng(0).normal(size=(A.shape[1], k))
+    for _ in range(steps):
+        U = A @ V / np.linalg.norm(A @ V)
+        V = A.T @ U / np.linalg.norm(A.T @ U)
+    return float(np.trace(U.T @ A @ V))
+
+
+def theorem_3_7() -> list[Statement]:
+    """E37 to E40: equality for linear h, refuted for Lipschitz h, corrected with E‖G‖₂."""
+    X = random_design()
+    rng = np.random.default_rng(0)
+    nus = rng.choice([-1.0, 1.0], (200, 30))
+    linear = np.array([rademacher.linear_supremum(X, nu, 1.0) for nu in nus]) * 2 / 30
+    printed = rademacher.printed_bound(X, 1.0, 1.0)
+    found = [
+        equal("Thm 3.7, E37", "linear h: R̂ = bound; least of 200 ν", linear.min(), printed),
+        equal("Thm 3.7, E37", "the same, greatest", linear.max(), printed),
+        equal("Thm 3.7, E39", "no dimension in it: attained with k = 1", attained(X, 1), printed),
+        equal("Thm 3.7, E39", "and with k = 4", attained(X, 4), printed),
+        equal("Thm 3.7, E39", "R_U R_V/m of unit rows is √(n/m): it need not vanish",
+              np.linalg.norm(unit_rows(30)) * np.linalg.norm(unit_rows(20)) / 30,
+              function_class.norm_rate(1, 1, 30, 20)),
+    ]  # fmt: skip
+    for m, n, name in (
+        (2560, 256, "logistic"),
+        (2560, 256, "square"),
+        (10240, 1024, "square_hinge"),
+    ):
+        design, gamma = rademacher.half_and_half(0, m, n), 12.0
+        B, rho = bounds.constants(name, gamma).lipschitz, 6 * np.sqrt(m * n)
+        lower = rademacher.two_valued_excess(losses.get(name), design, gamma)
+        bound = rademacher.printed_bound(design, B, rho)
+        text = f"{name}, {n} × {m}: R̂ ≤ (2Bρ/m)"
+        found.append(at_most("Thm 3.7, E38", text + "‖E−Ē‖₂", lower, bound, REFUTED))
+        bound = rademacher.corrected_bound(KEY, design, B, rho, draws=3)
+        found.append(at_most("Thm 3.7, E38", text + " E‖G‖₂", lower, bound, CORRECTED))
+        crude = rademacher.crude_bound(m, B, rho)
+        found.append(
+            at_most("Thm 3.7, E38", text.replace("(2Bρ/m)", "2√2Bρ/√m"), lower, crude, CORRECTED)
+        )
+    norms = spectral.sampled_norms(KEY, X, spectral.one_pair_each, 200)
+    mean = spectral.spectral_norm(spectral.mean_difference(X))
+    found.append(at_most("E38", "Jensen: ‖E−Ē‖₂ ≤ E‖G‖₂", mean, norms.mean(), CORRECTED))
+    return found
+
+
+def unit_rows(count: int) -> np.ndarray:
+    """Random rows of norm one."""
+    rows = np.random.default_rng(0).normal(size=(count, 4))
+    return rows / np.linalg.norm(rows, axis=1)[:, None]
+
+
+def attained(X: Interactions, k: int) -> float:
+    """R̂ of linear h at Lemma 3.1's maximiser with k columns, ‖U‖_F = ‖V‖_F = 1."""
+    operator = spectral.mean_difference(X)
+    dense = np.asarray(operator @ np.eye(operator.shape[1]))
+    _, point = rademacher.sup_trace(dense, np.arange(1.0, k + 1)[None, :])
+    return 2 * rademacher.trace_value(dense, point) / operator.shape[1]
+
+
+def hadamard() -> list[Statement]:
+    """E38 on 7 × 8 with all 128 sign vectors, the suprema by ascent."""
+    design, rho = rademacher.hadamard_design(), 80.0
+    X, logistic = Interactions.from_scipy(np.asarray(design)), losses.get("logistic")
+    nus = rademacher.sign_vectors(7)
+    lower = rademacher.lower_bound(KEY, logistic, design, rho, nus, rank=1, steps=100, starts=2)
+    printed, right = rademacher.printed_bound(X, 1.0, rho), rademacher.corrected_bound
+    corrected, text = right(KEY, X, 1.0, rho, draws=300), "Hadamard 7 × 8, logistic: R̂ ≤ (2ρ/m)"
+    return [
+        at_most("Thm 3.7, E38", text + "‖E−Ē‖₂", lower, printed, REFUTED),
+        at_most("Thm 3.7, E38", text + " E‖G‖₂", lower, corrected, CORRECTED),
+    ]
+
+
+def corollary_3_1() -> list[Statement]:
+    """E40: it inherits E38. The deviation term is too small to hide it."""
+    m, n, gamma = 2560, 256, 12.0
+    X, rho = rademacher.half_and_half(0, m, n), 6 * np.sqrt(m * n)
+    lower = rademacher.two_valued_excess(losses.get("logistic"), X, gamma)
+    printed = generalisation.corollary_3_1(X, 1.0, rho, 0.05)
+    deviation = mcdiarmid.theorem_3_4(spectral.defined_rows(X).num_pos, n, 0.05)
+    corrected = rademacher.corrected_bound(KEY, X, 1.0, rho, draws=3) + deviation
+    text = "R̂ ≤ R's bound, logistic, 256 × 2560"
+    return [
+        at_most("Cor 3.1, E40", text + ", as printed", lower, printed, REFUTED),
+        at_most("Cor 3.1, E40", text + ", with E‖G‖₂", lower, corrected, CORRECTED),
+    ]
+
+
+def floor() -> list[Statement]:
+    """SPEC 6.3: Ê + R̂ ≥ L(0), whatever the model."""
+    X, found = random_design(), []
+    model = trained(X)
+    for name in losses.LOSSES:
+        loss = losses.get(name)
+        zero, risk = float(loss(0.0)), float(bounds.user_risks(loss, model, X).mean())
+        R = rademacher.zeroed(loss, model, X)
+        found.append(equal("floor", f"{name}: Ê + zeroed rows' R̂ = L(0)", risk + R, zero))
+        R = rademacher.flipped(loss, model, X)
+        text = f"{name}: 2L(0) − Ê ≤ Ê + flipped rows' R̂"
+        found.append(at_most("floor", text, 2 * zero - risk, risk + R))
+    return found
+
+
+def trained(X: Interactions) -> Factors:
+    """A model that fits: the top of the centred X."""
+    dense = X.to_scipy().toarray().astype(float)
+    P, s, Qt = np.linalg.svd(dense - dense.mean())
+    return Factors(jnp.asarray(P[:, :5] * s[:5]), jnp.asarray(Qt[:5].T))
+
+
+def regulariser() -> list[Statement]:
+    """The penalty at its least over factorisations is (λ/√(mn)) ‖S‖_*."""
+    model = gaussian(KEY, 30, 20, 4)
+    least = function_class.penalty(function_class.balanced(model), 0.3)
+    nuclear = 0.3 * spectral.nuclear_norm(model) / np.sqrt(600)
+    return [equal("Thm 3.7", "least penalty = (λ/√(mn))‖UVᵀ‖_*", least, nuclear)]
+
+
+CHECKS = [
+    borrowed_theorems,
+    lemma_3_1,
+    theorem_3_7,
+    hadamard,
+    corollary_3_1,
+    floor,
+    regulariser,
+]
