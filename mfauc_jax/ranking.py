@@ -75,10 +75,10 @@ def top_items(
 
     U = np.asarray(factors.U)
     items = np.full((len(users), n), -1, np.int32)
-    best = np.full((len(users), n), -np.inf, U.dtype)
+    best = np.full((len(users), n), -np.inf, np.result_type(U.dtype, factors.V.dtype))
     width = min(n, num_items)
     batch = batch_size(len(users), num_items, batch)
-    hidden, kept = places(hide, users, batch), places(only, users, batch)
+    hidden, kept = flat_places(hide, users, batch), flat_places(only, users, batch)
     for block in blocks(len(users), batch):
         rows = pad(users[block], batch)
         values, found = _top(U[rows], factors.V, shown, next(hidden), next(kept), n=width)
@@ -106,7 +106,9 @@ def pad(array: np.ndarray, size: int) -> np.ndarray:
     return np.concatenate([array, np.repeat(array[:1], size - len(array), axis=0)])
 
 
-def places(sets: list[Interactions], users: np.ndarray, batch: int) -> Iterator[np.ndarray | None]:
+def flat_places(
+    sets: list[Interactions], users: np.ndarray, batch: int
+) -> Iterator[np.ndarray | None]:
     """For each block of users, where their items stand in the block's flat [batch · n] scores.
 
     Every block has the same length, a power of two; the surplus points past the end, where a
