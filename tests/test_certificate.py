@@ -1,0 +1,227 @@
+"""A certificate must be valid, say so plainly, and refuse what would make it invalid."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mfauc_jax import certificate, losses
+from mfauc_jax.factors import Factors, gaussian
+from mfauc_jax.interactions import Interactions
+from theory import generalisation
+
+
+def split(seed=0, m=40, n=30, t=3):
+    """A random design with t positives a user held out, and factors that know something."""
+    rng = np.random.default_rng(seed)
+    taste = rng.normal(size=(m, 4)) @ rng.normal(size=(n, 4)).T
+    order = np.argsort(-(taste + rng.gumbel(size=(m, n))), axis=1)[:, : t + 6]
+    chosen = rng.permuted(order, axis=1)
+    rows = np.arange(m)[:, None]
+    held = Interactions.from_pairs(
+        np.broadcast_to(rows, (m, t)).ravel(), chosen[:, :t].ravel(), shape=(m, n)
+    )
+    train = Interactions.from_pairs(
+        np.broadcast_to(rows, (m, 6)).ravel(), chosen[:, t:].ravel(), shape=(m, n)
+    )
+    P, s, Qt = np.linalg.svd(taste)
+    return Factors(jnp.asarray(P[:, :4] * s[:4]), jnp.asarray(Qt[:4].T)), train, held
+
+
+# --- F_i(y) -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reference", ["unseen", "all"])
+def test_ranks_equal_a_loop_with_ties(reference):
+    factors, train, held = split()
+    factors = Factors(jnp.round(factors.U), jnp.round(2 * factors.V))  # many ties
+    S = np.asarray(factors.U @ factors.V.T)
+    seen, out = train.to_scipy().toarray() > 0, held.to_scipy().toarray() > 0
+    expected = []
+    for i, y in zip(*np.nonzero(out), strict=True):
+        pool = [q for q in range(30) if q != y and not (reference == "unseen" and seen[i, q])]
+        expected.append(np.mean([(S[i, q] < S[i, y]) + 0.5 * (S[i, q] == S[i, y]) for q in pool]))
+    ranks, owners = certificate.held_out_ranks(factors, train, held, reference)
+    np.testing.assert_allclose(ranks, expected)
+    np.testing.assert_array_equal(owners, np.nonzero(out)[0])
+
+
+def test_a_rank_does_not_depend_on_the_other_held_out_items():
+    factors, train, held = split()
+    ranks, owners = certificate.held_out_ranks(factors, train, held)
+    first = np.unique(owners, return_index=True)[1]
+    alone = Interactions.from_pairs(np.arange(40), np.asarray(held.indices)[first], shape=(40, 30))
+    np.testing.assert_array_equal(
+        certificate.held_out_ranks(factors, train, alone)[0], ranks[first]
+    )
+
+
+# --- Certificate C ----------------------------------------------------------------------------
+
+
+def test_c2_is_the_mean_of_user_means_minus_the_width():
+    factors, train, held = split()
+    made = certificate.certify(factors, train, held, delta=0.1)
+    ranks, owners = certificate.held_out_ranks(factors, train, held)
+    measured = np.mean([ranks[owners == i].mean() for i in range(40)])
+    assert made.kind == "C2" and made.method == "bernstein"
+    assert made.bound == made.auc == pytest.approx(measured - made.terms["half_width_bernstein"])
+    assert made.terms["half_width_hoeffding"] == pytest.approx(
+        np.sqrt(np.log(10) / 2 * 40 / 3) / 40
+    )
+
+
+def test_hoeffding_width_with_unequal_holdouts():
+    sizes = np.array([1, 2, 5])
+    owners = np.repeat(np.arange(3), sizes)
+    half = certificate.widths(np.ones(8), owners, 0.05)
+    expected = np.sqrt(np.log(20) / 2 * (1 / sizes).sum()) / 3
+    assert half["hoeffding"] == pytest.approx(expected)
+
+
+def test_movielens_shape_gives_the_published_widths():
+    """897 users × 5 held out, ranks of standard deviation .122: .0069, Hoeffding's .0183."""
+    rng = np.random.default_rng(0)
+    ranks = 1 - rng.beta(0.25, 3.0, 897 * 5)
+    ranks = 0.928 + (ranks - ranks.mean()) * 0.122 / ranks.std()
+    half = certificate.widths(ranks, np.repeat(np.arange(897), 5), 0.05)
+    assert half["bernstein"] == pytest.approx(0.0069, abs=1e-4)
+    assert half["hoeffding"] == pytest.approx(0.0183, abs=1e-4)
+
+
+@pytest.mark.parametrize("sizes", ["equal", "unequal"])
+def test_c2_covers_the_truth(sizes):
+    """200 draws of a known distribution at δ = .1: at most 20 certificates exceed the truth."""
+    factors, train, _ = split(1, m=200)
+    S = np.asarray(factors.U @ factors.V.T)
+    truth = generalisation.world(factors, train, np.exp(S - S.max(1, keepdims=True)))
+    t = np.full(200, 5) if sizes == "equal" else np.random.default_rng(0).integers(2, 12, 200)
+    found = generalisation.coverage(jax.random.key(0), truth, t, 0.1, draws=200)
+    assert all(c.failures <= 0.1 for c in found.values()), found
+    if sizes == "equal":  # few draws of a user weigh more, and widen Bernstein's
+        assert found["bernstein"].width < found["hoeffding"].width
+    rng = np.random.default_rng(2)
+    naive = [generalisation.draw_held_out(rng, truth, t) for _ in range(200)]
+    above = np.mean([(np.bincount(o, r) / np.bincount(o)).mean() > truth.auc for r, o in naive])
+    assert above > 0.3  # without a width the claim fails about half of the time
+
+
+def test_the_known_truth_is_the_long_run_mean():
+    factors, train, _ = split(1)
+    truth = generalisation.world(factors, train, np.ones((40, 30)))
+    rng = np.random.default_rng(0)
+    ranks, owners = generalisation.draw_held_out(rng, truth, np.full(40, 20_000))
+    assert (np.bincount(owners, ranks) / 20_000).mean() == pytest.approx(truth.auc, abs=2e-3)
+
+
+def test_groups_partition_the_users_and_share_delta():
+    rng = np.random.default_rng(0)
+    factors, _, held = split(m=60)
+    dense = (rng.random((60, 30)) < rng.uniform(0.1, 0.6, (60, 1))) & (
+        held.to_scipy().toarray() == 0
+    )
+    dense[:, 0] |= held.to_scipy().toarray()[:, 0] == 0
+    train = Interactions.from_scipy(dense.astype(float))
+    groups = certificate.by_activity(factors, train, held, 0.08, num_groups=4)
+    assert len(groups) == 4
+    assert sum(g.terms["num_users"] for g in groups) == 60
+    assert all(g.delta == 0.02 for g in groups)
+    assert "users with" in groups[0].sentence and "98 %" in groups[0].sentence
+    whole = certificate.certify(factors, train, held, delta=0.08)
+    weighted = sum(g.terms["num_users"] * g.terms["held_out_auc"] for g in groups) / 60
+    assert weighted == pytest.approx(whole.terms["held_out_auc"])
+
+
+def test_equally_active_users_make_one_group():
+    groups = certificate.by_activity(*split(), num_groups=4)
+    assert len(groups) == 1 and groups[0].delta == 0.05
+
+
+# --- Certificates A and B ---------------------------------------------------------------------
+
+
+@given(
+    seed=st.integers(0, 1000),
+    scale=st.sampled_from([0.0, 1e-3, 0.1, 1.0, 10.0]),
+    loss=st.sampled_from(sorted(losses.LOSSES)),
+    beta=st.sampled_from([0.5, 1.0, 4.0]),
+)
+def test_a_is_never_below_the_all_zero_model(seed, scale, loss, beta):
+    """The structural floor (SPEC 6.3): if this fails, the implementation is wrong."""
+    factors, train, _ = split(seed % 5, m=12, n=10, t=1)
+    random = gaussian(jax.random.key(seed), 12, 10, 4, 1.0)
+    model = random if seed % 2 else factors
+    model = Factors(scale * model.U, model.V)
+    made = certificate.certify(
+        model, train, kind="A", loss=loss, beta=beta, draws=5, key=jax.random.key(0)
+    )
+    zero = float(losses.get(loss, beta)(0.0))
+    assert made.bound >= zero and made.bound >= made.terms["floor"] >= zero
+    assert made.vacuous and made.auc == 0
+    assert "vacuous" in made.sentence and "all-zero" in made.sentence
+
+
+def test_b_compares_with_all_other_items_and_says_so():
+    factors, train, _ = split()
+    made = certificate.certify(factors, train, kind="B", draws=20, key=jax.random.key(0))
+    assert made.vacuous and "floor" not in made.terms
+    assert any("every other item" in line for line in made.assumptions)
+
+
+def test_a_needs_a_key_and_c_needs_held_out_items():
+    factors, train, _ = split()
+    with pytest.raises(ValueError, match="pass key="):
+        certificate.certify(factors, train)
+    with pytest.raises(ValueError, match="needs held_out"):
+        certificate.certify(factors, train, kind="C2")
+
+
+# --- Words and refusals -----------------------------------------------------------------------
+
+
+def test_the_sentence_is_for_a_practitioner():
+    made = certificate.from_ranks(np.full(4485, 0.9079), np.repeat(np.arange(897), 5), 0.05)
+    assert made.sentence == "with probability 95 %, the true AUC is at least .905"
+    assert "held_out_auc" in str(made) and "assuming" in str(made)
+
+
+def test_a_certificate_is_not_rounded_up():
+    made = certificate.Certificate("C2", 0.9019, 0.9019, False, 0.05, "bernstein", {}, ())
+    assert ".901" in made.sentence
+
+
+def test_chance_is_vacuous():
+    made = certificate.from_ranks(np.full(500, 0.5), np.repeat(np.arange(100), 5), 0.05)
+    assert made.vacuous and "no better than chance" in made.sentence
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, -0.1])
+def test_delta_outside_the_unit_interval(delta):
+    with pytest.raises(ValueError, match=f"delta = {delta}"):
+        certificate.certify(*split(), delta=delta)
+
+
+def test_a_seen_item_cannot_certify():
+    factors, train, _ = split()
+    with pytest.raises(ValueError, match="in train and in held_out"):
+        certificate.certify(factors, train, train)
+
+
+def test_shapes_must_agree():
+    factors, train, held = split()
+    with pytest.raises(ValueError, match="same shape="):
+        certificate.certify(Factors(factors.U, factors.V[:-1]), train, held)
+
+
+def test_a_diverged_model_is_refused():
+    factors, train, held = split()
+    with pytest.raises(ValueError, match="not finite"):
+        certificate.certify(Factors(factors.U * np.nan, factors.V), train, held)
+
+
+@pytest.mark.parametrize("bad", [{"kind": "C3"}, {"method": "bernstien"}])
+def test_unknown_names_are_met_with_a_suggestion(bad):
+    with pytest.raises(ValueError, match="choose from"):
+        certificate.certify(*split(), **bad)

@@ -1,0 +1,62 @@
+"""The table covers every numbered statement, its verdicts are borne out, and it can fail."""
+
+import json
+import re
+
+import pytest
+
+from theory import verify_bounds
+from theory.statement import CORRECTED, HOLDS, REFUTED, Statement, at_most, below, equal
+
+NUMBERED = [
+    "Def 3.1", "Thm 3.1", "Thm 3.2", "Thm 3.3", "Thm 3.4", "Thm 3.5", "Thm 3.6", "Lemma 3.1",
+    "Thm 3.7", "Cor 3.1", "Lemma 3.2", "Lemma 3.3", "Thm 3.8",
+    *(f"E{k}" for k in range(25, 46)),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    path = tmp_path_factory.mktemp("bounds") / "bounds.json"
+    code = verify_bounds.main([f"--json={path}"])
+    return code, json.loads(path.read_text())
+
+
+def test_every_verdict_is_borne_out(table):
+    code, records = table
+    assert [r["claim"] for r in records if not r["stands"]] == []
+    assert code == 0
+
+
+def test_every_numbered_statement_is_there(table):
+    covered = {n for r in table[1] for n in re.split(r",\s*", r["number"])}
+    assert [n for n in NUMBERED if n not in covered] == []
+
+
+def test_what_is_known_to_be_false_is_refuted(table):
+    refuted = {n for r in table[1] if r["verdict"] == REFUTED for n in r["number"].split(", ")}
+    assert {"Thm 3.7", "Cor 3.1", "Lemma 3.1", "Thm 3.2", "E33", "E38", "E42", "E43"} <= refuted
+
+
+@pytest.mark.parametrize(
+    ("statement", "stands"),
+    [
+        (at_most("x", "", 1, 2), True),
+        (at_most("x", "", 2, 1), False),
+        (at_most("x", "", 2, 1, REFUTED), True),
+        (at_most("x", "", 1, 2, REFUTED), False),
+        (below("x", "", 1, 1), False),
+        (equal("x", "", 1, 1 + 1e-12, CORRECTED), True),
+        (equal("x", "", 1, 1.1, HOLDS), False),
+        (equal("x", "", float("nan"), 1.0), False),
+    ],
+)
+def test_a_statement_stands_only_when_its_verdict_is_right(statement, stands):
+    assert statement.stands is stands
+
+
+def test_one_false_statement_fails_the_script(monkeypatch, capsys):
+    false = Statement("Thm 0", "two is at most one", 2.0, "≤", 1.0, HOLDS)
+    monkeypatch.setattr(verify_bounds, "CHECKS", [lambda: [false]])
+    assert verify_bounds.main([]) == 1
+    assert "NOT BORNE OUT" in capsys.readouterr().out
