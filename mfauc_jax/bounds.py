@@ -130,50 +130,76 @@ def _risks(loss, V, rows, reference):
     return jax.lax.map(one, rows)
 
 
-def rademacher(
+class ExpectedNorm(NamedTuple):
+    """E‖G‖₂ (certificate A) or E‖H‖₂ (B): a sample mean, and an upper bound at level δ/20."""
+
+    kind: str
+    delta: float
+    mean: float
+    bound: float
+
+
+def expected_norm(
     key: Key[Array, ""],
+    train: Interactions,
+    kind: str = "A",
+    *,
+    delta: float = 0.05,
+    draws: int = 1500,
+) -> ExpectedNorm:
+    """An empirical-Bernstein upper bound from `draws` random matrices; it depends on X alone.
+
+    G has one random pair of each user, H a sign and a random pair of every positive. Their norms
+    are at most √(2m) and √(Σ (1 + 1/√N_i)²).
+    """
+    rows = spectral.defined_rows(train)
+    if names.lookup("certificate", {"A": True, "B": False}, kind):
+        sampler, largest = spectral.one_pair_each, np.sqrt(2 * len(rows.users))
+    else:
+        sampler = spectral.signed_pairs
+        largest = np.sqrt(np.square(1 + 1 / np.sqrt(rows.num_pos)).sum())
+    norms = spectral.sampled_norms(key, train, sampler, draws)
+    spread = bernstein(norms, np.full(draws, 1 / draws), 0.05 * delta, float(largest))
+    return ExpectedNorm(
+        kind, delta, float(norms.mean()), float(min(norms.mean() + spread, largest))
+    )
+
+
+def rademacher(
+    norm: ExpectedNorm,
     factors: Factors,
     train: Interactions,
-    delta: float = 0.05,
     *,
-    kind: str = "A",
     loss: str = "sigmoid",
     beta: float = 1.0,
-    draws: int = 1500,
 ) -> dict[str, float]:
-    """The terms of E[L] ≤ Ê[L] + (2 B ρ_l / m) Ê‖·‖₂ + 3 w ε(δ′): certificates A and B, SPEC 6.3.
+    """The terms of E[L] ≤ Ê[L] + (2 B ρ_l / m) E‖·‖₂ + 3 w ε(δ′): certificates A and B, SPEC 6.3.
 
     ρ = ‖UVᵀ‖_* and Γ = max |γ| are peeled over a grid, which makes δ′ of δ. A symmetrises over
-    users (norm of G, ε = ε₁ of Lemma 3.2), B over single draws (norm of H, ε² ∝ Σ 1/N_i). The
-    expected norm is replaced by an empirical-Bernstein upper bound from `draws` samples at δ/20.
-    `floor`: Ê + R̂ ≥ max(L(0), 2 L(0) − Ê) for every such bound over users (theory.rademacher).
+    users (norm of G, ε = ε₁ of Lemma 3.2), B over single draws (norm of H, ε² ∝ Σ 1/N_i).
+    `floor`: Ê + R̂ ≥ max(L(0), 2 L(0) − Ê) for every bound over users (theory.rademacher).
     """
-    names.lookup("certificate", {"A": 0, "B": 1}, kind)
     rows = spectral.defined_rows(train)
     num_pos, m, n = rows.num_pos, len(rows.users), rows.num_items
     l_norm, rho = peel(spectral.nuclear_norm(factors), 1.0)
     l_margin, gamma = peel(spectral.margin_range(factors), 0.25)
     B, w, zero = constants(loss, gamma, beta)
-    peeled = 0.9 * delta / ((l_norm + 1) * (l_norm + 2) * (l_margin + 1) * (l_margin + 2))
-    if kind == "A":
-        reference, sampler, largest = "negatives", spectral.one_pair_each, np.sqrt(2 * m)
+    peeled = 0.9 * norm.delta / ((l_norm + 1) * (l_norm + 2) * (l_margin + 1) * (l_margin + 2))
+    over_users = norm.kind == "A"
+    reference = "negatives" if over_users else "others"
+    risk = float(user_risks(losses.get(loss, beta), factors, train, reference).mean())
+    if over_users:
         deviation = mcdiarmid(num_pos, n, peeled)
     else:
-        reference, sampler = "others", spectral.signed_pairs
-        largest = np.sqrt(np.square(1 + 1 / np.sqrt(num_pos)).sum())
         deviation = hoeffding(1 / (m * np.sqrt(num_pos)), peeled)
-    norms = spectral.sampled_norms(key, train, sampler, draws)
-    spread = bernstein(norms, np.full(draws, 1 / draws), 0.05 * delta, float(largest))
-    norm = min(float(norms.mean()) + spread, float(largest))
-    risk = float(user_risks(losses.get(loss, beta), factors, train, reference).mean())
     terms = {
         "empirical_risk": risk,
-        "complexity": 2 * B * rho * norm / m,
+        "complexity": 2 * B * rho * norm.bound / m,
         "deviation": 3 * w * deviation,
         "risk_of_zero": zero,
         "nuclear_norm_ceiling": rho,
         "margin_ceiling": gamma,
-        "expected_norm": float(norms.mean()),
-        "expected_norm_bound": norm,
+        "expected_norm": norm.mean,
+        "expected_norm_bound": norm.bound,
     }
-    return terms | ({"floor": max(zero, 2 * zero - risk)} if kind == "A" else {})
+    return terms | ({"floor": max(zero, 2 * zero - risk)} if over_users else {})

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from mfauc_jax import bounds, names
+from mfauc_jax import bounds, names, standing
 from mfauc_jax.factors import Factors
 from mfauc_jax.interactions import Interactions
 
@@ -107,45 +107,17 @@ def held_out_ranks(
     user i's training set except y ("unseen"), or all items except y ("all"). The other held-out
     items stay in it: F_i must not depend on the other draws.
     """
-    _check(factors, train, held_out)
-    U, V = (jnp.asarray(F) for F in factors)
-    test, seen = held_out.to_scipy(), train.to_scipy()
-    users = np.flatnonzero(np.diff(test.indptr))
-    ranks, owners = [], []
-    for chunk in np.array_split(users, max(1, len(users) // 512)):
-        scores = np.asarray(U[chunk] @ V.T)
-        for i, s in zip(chunk, scores, strict=True):
-            items = test.indices[test.indptr[i] : test.indptr[i + 1]]
-            pool = s
-            if reference == "unseen":
-                pool = np.delete(s, seen.indices[seen.indptr[i] : seen.indptr[i + 1]])
-            if len(pool) < 2:
-                continue  # y has no rival; known from the training set alone
-            below = (pool[None, :] < s[items][:, None]).sum(1)
-            tied = (pool[None, :] == s[items][:, None]).sum(1) - 1  # y itself is in the pool
-            ranks.append((below + 0.5 * tied) / (len(pool) - 1))
-            owners.append(np.full(len(items), i))
-    return np.concatenate(ranks), np.concatenate(owners)
-
-
-def _check(factors: Factors, train: Interactions, held_out: Interactions) -> None:
-    shape = factors.U.shape[0], factors.V.shape[0]
-    for name, X in (("train", train), ("held_out", held_out)):
-        if X.shape != shape:
-            raise ValueError(
-                f"{name} is {X.shape[0]} × {X.shape[1]} but the factors are {shape[0]} × "
-                f"{shape[1]}: build both with the same shape="
-            )
-    overlap = train.to_scipy().multiply(held_out.to_scipy()).tocoo()
-    if overlap.nnz:
-        i, j = int(overlap.coords[0][0]), int(overlap.coords[1][0])
-        raise ValueError(
-            f"item {j} of user {i} is in train and in held_out ({overlap.nnz} such pairs): "
-            "a certificate needs positives that training never saw"
-        )
     for name, F in zip("UV", factors, strict=True):
         if not bool(jnp.isfinite(F).all()):
             raise ValueError(f"{name} has entries that are not finite: the fit diverged")
+    m, n = factors.U.shape[0], factors.V.shape[0]
+    seen, held_out = standing.check_split(train, held_out, m, n)
+    at = standing.stand(factors, seen if reference == "unseen" else None, held_out)
+    above, level = at.above + at.mates_above, at.level + at.mates_level
+    rivals = at.spread(at.num_neg + at.num_pos) - 1
+    some = rivals > 0  # known from the training set alone, so that dropping the rest is harmless
+    ranks = 1 - (above[some] + 0.5 * level[some]) / rivals[some]
+    return ranks, at.spread(at.users)[some]
 
 
 def widths(ranks: np.ndarray, owners: np.ndarray, delta: float) -> dict[str, float]:
@@ -257,9 +229,8 @@ def rademacher(
 ) -> Certificate:
     """E[L] ≤ Ê[L] + (2 B ρ_l / m) Ê‖·‖₂ + 3 w ε(δ′), for all factors: `bounds.rademacher`."""
     _check_delta(delta)
-    terms = bounds.rademacher(
-        key, factors, train, delta, kind=kind, loss=loss, beta=beta, draws=draws
-    )
+    norm = bounds.expected_norm(key, train, kind, delta=delta, draws=draws)
+    terms = bounds.rademacher(norm, factors, train, loss=loss, beta=beta)
     zero = terms["risk_of_zero"]
     bound = terms["empirical_risk"] + terms["complexity"] + terms["deviation"]
     auc, vacuous = max(0.0, 1 - bound / zero), bound >= zero
