@@ -1,0 +1,173 @@
+"""WRMF, implicit ALS (Hu, Koren, Volinsky 2008; Pan et al. 2008): least squares on every cell.
+
+    Σ_ij C_ij (X_ij − u_i·v_j)² + Σ_i λ_i |u_i|² + Σ_j λ_j |v_j|²,   C = 1 + α X
+
+Paper: the target is printed as 1 for every cell, whose best fit is the all-ones matrix; here: X_ij
+(theory/README.md, E46). implicit calls C itself α·X, so its `alpha` is 1 + ours.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Key
+
+from mfauc_jax import factors
+from mfauc_jax.baselines import walk
+from mfauc_jax.baselines.walk import Walk
+from mfauc_jax.factors import Factors
+from mfauc_jax.interactions import Interactions
+
+
+def fit(
+    key: Key[Array, ""],
+    X: Interactions,
+    *,
+    rank: int = 32,
+    reg: ArrayLike = 1.0,
+    alpha: ArrayLike = 1.0,
+    sweeps: ArrayLike = 15,
+    cg_steps: int | None = None,
+    reg_power: ArrayLike = 0.0,
+    reg_offset: ArrayLike = 1.0,
+) -> Factors:
+    """Alternate between all users and all items.
+
+    Args:
+        key: for the start.
+        X: the positives; `confidence`, if any, multiplies α.
+        rank: k.
+        reg: λ.
+        alpha: α, the confidence of a positive above that of a zero. The authors ran α = 1.
+        sweeps: updates of U and of V.
+        cg_steps: None solves the k × k systems by Cholesky; a number takes that many conjugate
+            gradient steps from the last solution instead (implicit takes 3), cheaper for large k.
+        reg_power: ν in λ_i = λ (N_i + α₀ n)^ν of "Revisiting iALS" (Rendle et al. 2021): 0 is
+            plain λ, 1 counts λ once for each cell of the row.
+        reg_offset: α₀.
+    """
+    start = factors.gaussian(key, *X.shape, rank, 0.1)
+    regs = scaled_reg(X, reg, reg_power, reg_offset)
+    return _alternate(start, walk.make(X), walk.make(X.transpose()), regs, alpha, sweeps, cg_steps)
+
+
+def scaled_reg(
+    X: Interactions, reg: ArrayLike, power: ArrayLike = 0.0, offset: ArrayLike = 1.0
+) -> tuple[Float[Array, "m"], Float[Array, "n"]]:
+    """λ (N_i + α₀ n)^ν for the users, λ (n_j + α₀ m)^ν for the items."""
+    m, n = X.shape
+
+    def scaled(counts, other):
+        return reg * (counts + jnp.asarray(offset, float) * other) ** jnp.asarray(power, float)
+
+    return scaled(X.row_lengths, n), scaled(jnp.bincount(X.indices, length=n), m)
+
+
+def half_sweep(
+    U: Float[Array, "m k"],
+    V: Float[Array, "n k"],
+    by_user: Walk,
+    reg: Float[Array, "m"],
+    alpha: ArrayLike,
+    cg_steps: int | None = None,
+) -> Float[Array, "m k"]:
+    """argmin over U with V fixed: (VᵀV + Vᵀ(C_i − I)V + λ_i I) u_i = Vᵀ C_i x_i for each user.
+
+    VᵀV is shared, so that a user costs N_i k² and not n k².
+    """
+    X, gram = by_user.X, V.T @ V
+
+    def solve(rows):
+        lam = reg.at[rows].get(mode="fill", fill_value=1.0)
+
+        def over_positives(add, initial):
+            """Fold `add(total, V_pos [b, w, k], C − 1 [b, w], C x [b, w])` over the rows."""
+
+            def with_confidence(total, slots, real):
+                strength = 1.0 if X.confidence is None else X.confidence[slots]
+                excess = jnp.where(real, alpha * strength, 0.0).astype(V.dtype)
+                return add(total, V[X.indices[slots]], excess, excess + real.astype(V.dtype))
+
+            return walk.fold(by_user, rows, with_confidence, initial)
+
+        if cg_steps is None:
+            return _cholesky(gram, lam, over_positives)
+        u = U.at[rows].get(mode="clip")
+        return _conjugate_gradients(u, gram, lam, over_positives, cg_steps)
+
+    return walk.map_rows(by_user, solve)
+
+
+def _cholesky(gram, lam, over_positives) -> Float[Array, "b k"]:
+    """The exact solutions of b systems."""
+
+    def add(total, V_pos, excess, target):
+        A, rhs = total
+        A = A + jnp.einsum("bwk,bwl->bkl", V_pos * excess[:, :, None], V_pos)
+        return A, rhs + jnp.einsum("bw,bwk->bk", target, V_pos)
+
+    A = gram[None] + lam[:, None, None] * jnp.eye(gram.shape[0], dtype=gram.dtype)[None]
+    A, rhs = over_positives(add, (A, jnp.zeros_like(A[:, 0])))
+    factor = jnp.linalg.cholesky(A)
+    return jax.scipy.linalg.cho_solve((factor, True), rhs[:, :, None])[:, :, 0]
+
+
+def _conjugate_gradients(u, gram, lam, over_positives, steps: int) -> Float[Array, "b k"]:
+    """`steps` steps from u on b systems at once, without forming their matrices.
+
+    Takács, Pilászy, Tikk 2011: O(N_i k + k²) a step, and two or three are enough because the last
+    sweep's u is near.
+    """
+    tiny = jnp.finfo(u.dtype).tiny
+
+    def shared(p):  # (VᵀV + λI) p
+        return p @ gram + lam[:, None] * p
+
+    def apply(total, V_pos, excess, _, p):
+        score = jnp.einsum("bwk,bk->bw", V_pos, p)
+        return total + jnp.einsum("bw,bwk->bk", excess * score, V_pos)
+
+    def residual(total, V_pos, excess, target):
+        score = jnp.einsum("bwk,bk->bw", V_pos, u)
+        return total + jnp.einsum("bw,bwk->bk", target - excess * score, V_pos)
+
+    def step(_, state):
+        u, r, p, rr = state
+        Ap = over_positives(partial(apply, p=p), shared(p))
+        size = (rr / jnp.maximum((p * Ap).sum(1), tiny))[:, None]
+        u, r = u + size * p, r - size * Ap
+        new = (r * r).sum(1)
+        return u, r, r + (new / jnp.maximum(rr, tiny))[:, None] * p, new
+
+    r = over_positives(residual, -shared(u))
+    return jax.lax.fori_loop(0, steps, step, (u, r, r, (r * r).sum(1)))[0]
+
+
+@partial(jax.jit, static_argnames="cg_steps")
+def _alternate(start, by_user, by_item, regs, alpha, sweeps, cg_steps) -> Factors:
+    def sweep(_, factors):
+        U, V = factors
+        U = half_sweep(U, V, by_user, regs[0], alpha, cg_steps)
+        return Factors(U, half_sweep(V, U, by_item, regs[1], alpha, cg_steps))
+
+    return jax.lax.fori_loop(0, sweeps, sweep, start)
+
+
+def objective(
+    factors: Factors,
+    X: Interactions,
+    *,
+    reg: ArrayLike = 1.0,
+    alpha: ArrayLike = 1.0,
+    reg_power: ArrayLike = 0.0,
+    reg_offset: ArrayLike = 1.0,
+) -> Float[Array, ""]:
+    """What `fit` minimises, in O(nnz k + (m + n) k²): Σ s² = tr(UᵀU VᵀV), corrected on ω."""
+    U, V = factors
+    s = (U[X.rows] * V[X.indices]).sum(1)
+    C = 1.0 + alpha * (jnp.ones_like(s) if X.confidence is None else X.confidence)
+    on_zeros = ((U.T @ U) * (V.T @ V)).sum() - (s * s).sum()
+    users, items = scaled_reg(X, reg, reg_power, reg_offset)
+    penalty = (users * (U * U).sum(1)).sum() + (items * (V * V).sum(1)).sum()
+    return (C * (1.0 - s) ** 2).sum() + on_zeros + penalty
