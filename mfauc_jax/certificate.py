@@ -18,7 +18,8 @@ from mfauc_jax.interactions import Interactions
 
 SAMPLING = (
     "users are fixed; user i's positives are independent draws from an unknown D_i, "
-    "independent over users, their number fixed in advance"
+    "independent over users, their number fixed in advance (a log of distinct items is read as "
+    "draws without a repeat)"
 )
 ASSUMPTIONS = {
     "A": (
@@ -231,13 +232,19 @@ def rademacher(
     _check_delta(delta)
     norm = bounds.expected_norm(key, train, kind, delta=delta, draws=draws)
     terms = bounds.rademacher(norm, factors, train, loss=loss, beta=beta)
+    return from_terms(norm, terms, loss)
+
+
+def from_terms(norm: bounds.ExpectedNorm, terms: dict[str, float], loss: str) -> Certificate:
+    """The certificate from the terms of `bounds.rademacher`: one norm serves many models."""
     zero = terms["risk_of_zero"]
     bound = terms["empirical_risk"] + terms["complexity"] + terms["deviation"]
     auc, vacuous = max(0.0, 1 - bound / zero), bound >= zero
     assumptions = ASSUMPTIONS["A"]
-    if kind == "B":
+    if norm.kind == "B":
         assumptions = (SAMPLING, REFERENCE["B"], *assumptions[2:])
-    return Certificate(kind, bound, auc, vacuous, delta, f"{loss} loss", terms, assumptions)
+    method = f"{loss} loss"
+    return Certificate(norm.kind, bound, auc, vacuous, norm.delta, method, terms, assumptions)
 
 
 def certify(
