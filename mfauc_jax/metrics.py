@@ -9,6 +9,7 @@ mean). Held-out positives count alike, whatever their confidence.
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
@@ -239,12 +240,14 @@ def one_negative_auc(
     factors = ranking.factors_of(model)
     U, V = (np.asarray(F) for F in factors)
     train, test = standing.check_split(train, test, len(U), len(V))
-    rows, items = np.asarray(test.rows), np.asarray(test.indices)
-    known = test if train is None else _union(train, test)
+    rows, items = test.to_scipy().tocoo().coords
+    known = test
+    if train is not None:
+        known = Interactions.from_scipy((train.to_scipy() + test.to_scipy()) != 0)
     full = np.asarray(known.row_lengths) == len(V)
     rows, items = rows[~full[rows]], items[~full[rows]]
-    drawn = sampling.draw_negatives(key, known, item_weights.make(known), jnp.asarray(rows), 1)
-    negatives = np.asarray(drawn[0])[:, 0]
+    drawn, _ = _draw(key, known, item_weights.make(known), jnp.asarray(rows), count=1)
+    negatives = np.asarray(drawn)[:, 0]
     wins = np.empty(len(rows))
     for block in ranking.blocks(len(rows), 2**16):
         u = U[rows[block]]
@@ -252,6 +255,9 @@ def one_negative_auc(
         wins[block] = (s_p > s_q) + 0.5 * (s_p == s_q)
     users, inverse = np.unique(rows, return_inverse=True)
     return float((np.bincount(inverse, wins) / np.bincount(inverse)).sum() / len(users))
+
+
+_draw = jax.jit(sampling.draw_negatives, static_argnames="count")
 
 
 def coverage(lists: np.ndarray, num_items: int) -> float:
@@ -291,9 +297,3 @@ def _mean(values: np.ndarray) -> float:
     """The mean over the users who have a value."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else float("nan")
-
-
-def _union(train: Interactions, test: Interactions) -> Interactions:
-    rows = np.concatenate([np.asarray(X.rows) for X in (train, test)])
-    items = np.concatenate([np.asarray(X.indices) for X in (train, test)])
-    return Interactions.from_pairs(rows, items, shape=train.shape)

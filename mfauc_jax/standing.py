@@ -196,11 +196,11 @@ def check_split(
 def _align(test: Interactions, train: Interactions | None) -> Interactions:
     if train is None:
         return test
-    rows, items = np.asarray(test.rows), np.asarray(test.indices)
     users = _places_in("user", train.user_ids, test.user_ids)
     columns = _places_in("item", train.item_ids, test.item_ids)
     if users is None and columns is None:
         return test
+    rows, items = test.to_scipy().tocoo().coords  # quicker than test.rows, which compiles
     rows = rows if users is None else users[rows]
     items = items if columns is None else columns[items]
     return Interactions.from_pairs(rows, items, shape=train.shape)
