@@ -173,7 +173,7 @@ def from_ranks(
     bound = max(measured - width, 0.0)
     terms = {"held_out_auc": measured, "half_width": width}
     terms |= {f"half_width_{name}": value for name, value in half.items()}
-    terms |= {"num_users": len(t), "num_held_out": len(ranks)}
+    terms |= {"num_users": float(len(t)), "num_held_out": float(len(ranks))}
     assumptions = ASSUMPTIONS["C"] + (REFERENCE[kind],)
     return Certificate(kind, bound, bound, bound <= 0.5, delta, method, terms, assumptions, subject)
 
