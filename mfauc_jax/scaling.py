@@ -1,0 +1,55 @@
+"""How strong the penalties should be, from the shape of the data alone (SPEC 4.5)."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from mfauc_jax.interactions import Interactions
+from mfauc_jax.item_weights import Weights
+from mfauc_jax.objective import Reg
+
+
+class Scale(NamedTuple):
+    """What `objective.make` takes as `reg` and `spread`."""
+
+    reg: Reg
+    spread: Float[Array, "m"]
+
+
+def rule(
+    X: Interactions,
+    weights: Weights,
+    strength: float = 0.6,
+    spread: float = 2.0,
+    spread_power: float = 1 / 3,
+    user_power: float = 0.5,
+    item_power: float = 0.75,
+) -> Scale:
+    """λ_i, λ_j and σ_i − 1 for any data, as multiples of the gradient's noise at zero.
+
+        σ_i = 2 (M_i/N_i)^⅓
+        l   = .6 (1 + √(n/m)) √(mean_i w_i²/N_i)
+        l_i = l w_i^½ / mean(w^½)
+        l_j = l (m/n) h_j^¾ / mean(h^¾),      h_j = Σ_i w_i (g_ij + σ_i g′_ij)
+
+    in m θ = Σ w_i θ_i + ½ Σ l_i |u_i|² + ½ Σ l_j |v_j|². Beyond the paper; made for the square loss
+    with w_i ∝ N_i^¾. `strength` multiplies l: larger favours AUC on sparse data, smaller the top.
+    """
+    m, n = X.shape
+    rows, items = np.asarray(X.rows), np.asarray(X.indices)
+    w, b, g = (np.asarray(a, np.float64) for a in (weights.user, weights.b, weights.g))
+    mass = np.asarray(weights.neg_mass, np.float64)
+    lengths = np.maximum(np.asarray(X.row_lengths), 1)
+    usable = w > 0
+    sigma = np.where(usable, spread * (np.maximum(n - lengths, 1) / lengths) ** spread_power, 1.0)
+    noise = strength * (1 + np.sqrt(n / m)) * np.sqrt((w**2 / lengths)[usable].mean())
+    heavy = np.where(usable, w, w[usable].min()) ** user_power
+    pull = w * sigma / mass  # g′_ij is b_j / mass_i on the complement
+    h = np.bincount(items, w[rows] * g - pull[rows] * b[items], minlength=n) + b * pull.sum()
+    held = np.maximum(h, 1e-12) ** item_power
+    by_user = noise * heavy / heavy[usable].mean()
+    by_item = noise * (m / n) * held / held.mean()
+    reg = Reg(jnp.asarray(by_user, float), jnp.asarray(by_item * n / m, float))
+    return Scale(reg, jnp.asarray(sigma - 1, float))

@@ -1,0 +1,1 @@
+"""Four routes from an objective to factors, with one interface: see `base.Solver`."""
