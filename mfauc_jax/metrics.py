@@ -62,7 +62,7 @@ def evaluate(
     train = None if train is None else Interactions.of(train)
     stand = standing.stand(factors, train, test, top=max(at), batch=batch)
 
-    values = {"auc": _auc(stand, stand.num_neg, 1 / stand.spread(stand.num_pos))}
+    values = {"auc": _auc(stand, stand.num_neg, np.ones(len(stand.items)))}
     for size in at:
         values |= {f"{name}@{size}": value for name, value in at_size(stand, size).items()}
         if train is not None:
@@ -79,12 +79,11 @@ def evaluate(
     }
     for size in at:
         result[f"coverage@{size}"] = coverage(stand.lists[:, :size], factors.V.shape[0])
+    bounds = {}
     if intervals == "normal":
         bounds = significance.normal(values, level)
-    elif key is not None and intervals == "bootstrap":
+    elif intervals == "bootstrap" and key is not None:
         bounds = significance.bootstrap(key, values, level)
-    else:
-        return result
     for name, (low, high) in bounds.items():
         result |= {f"{name}_low": low, f"{name}_high": high}
     return result
@@ -168,16 +167,16 @@ def local_auc(
     candidates = stand.spread(stand.num_pos + stand.num_neg)
     among_best = stand.above + stand.mates_above < np.ceil(t * candidates - 1e-9)  # .7 × 10 > 7
     result = np.full(m, np.nan)
-    g = _share(a, stand.spread(stand.per_user(a)))
-    result[stand.users] = _auc(stand, mass, g * among_best)
+    result[stand.users] = _auc(stand, mass, a, among_best)
     return result
 
 
-def _auc(stand: Standing, mass: np.ndarray, g: np.ndarray) -> Float[np.ndarray, " u"]:
-    """Σ_p g_p [1 − (above + ½ level)/mass]; NaN for users without negatives."""
+def _auc(stand: Standing, mass: np.ndarray, a: np.ndarray, counts: Any = True) -> np.ndarray:
+    """Σ_p a_p [1 − (above + ½ level)/mass] over the p that count, by Σ_p a_p over all."""
     above = stand.above if stand.weight_above is None else stand.weight_above
     level = stand.level if stand.weight_level is None else stand.weight_level
-    return stand.per_user(g * (1 - _share(above + 0.5 * level, stand.spread(mass))))
+    wins = 1 - _share(above + 0.5 * level, stand.spread(mass))
+    return _share(stand.per_user(a * counts * wins), stand.per_user(a))
 
 
 class Roc(NamedTuple):
