@@ -1,0 +1,62 @@
+"""Training checkpoints: the solver's state and the history so far, whole or not at all (orbax)."""
+
+import json
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+
+from mfauc_jax.solvers.base import State
+
+
+class Checkpoints:
+    """A folder of a fit's states. orbax writes beside and renames, so a kill loses one interval.
+
+    `fingerprint` says what the fit is; a folder of another fit is refused, not overwritten.
+    """
+
+    def __init__(self, folder: str | pathlib.Path, fingerprint: dict[str, Any], keep: int = 2):
+        import orbax.checkpoint as ocp
+
+        self._ocp = ocp
+        self._fingerprint = json.loads(json.dumps(fingerprint, default=str))
+        options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False)
+        self._manager = ocp.CheckpointManager(pathlib.Path(folder).absolute(), options=options)
+        self._folder = folder
+
+    def save(self, state: State, history: list[dict]) -> None:
+        """Write the state after `state.iteration` iterations."""
+        leaves = {f"{i:03d}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
+        args = self._ocp.args.Composite(
+            state=self._ocp.args.StandardSave(leaves),
+            about=self._ocp.args.JsonSave({"fingerprint": self._fingerprint, "history": history}),
+        )
+        self._manager.save(int(state.iteration), args=args)
+        self._manager.wait_until_finished()
+
+    def latest(self, like: State) -> tuple[State, list[dict]] | None:
+        """The newest state and its history, or None in an empty folder."""
+        iteration = self._manager.latest_step()
+        if iteration is None:
+            return None
+        leaves, structure = jax.tree.flatten(like)
+        about = self._restore(iteration, about=self._ocp.args.JsonRestore())["about"]
+        for name, mine in self._fingerprint.items():
+            theirs = about["fingerprint"].get(name)
+            if theirs != mine:
+                raise ValueError(
+                    f"{self._folder} holds another fit ({name} = {theirs}, here {mine}): choose "
+                    "another checkpoint_dir or delete it"
+                )
+        target = {f"{i:03d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+        state = self._restore(iteration, state=self._ocp.args.StandardRestore(target))["state"]
+        restored = [jax.numpy.asarray(state[name]) for name in sorted(target)]
+        return jax.tree.unflatten(structure, restored), list(about["history"])
+
+    def _restore(self, iteration: int, **what):
+        return self._manager.restore(iteration, args=self._ocp.args.Composite(**what))
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._manager.close()

@@ -1,0 +1,313 @@
+"""MFAUC: fit, recommend, and the one declaration of every hyper-parameter."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+from mfauc_jax import certificate, exact, factors, item_weights, metrics, ranking, routes
+from mfauc_jax.checkpoints import Checkpoints
+from mfauc_jax.factors import Factors
+from mfauc_jax.fit import DivergedError, Stopping, Watch, fit
+from mfauc_jax.interactions import Interactions
+
+
+def _field(default: Any, text: str) -> Any:
+    return dataclasses.field(default=default, metadata={"help": text})
+
+
+@dataclasses.dataclass
+class MFAUC:
+    """Matrix factorisation that maximises the AUC (Eq. 3).
+
+        model = MFAUC().fit(X)
+        items, scores = model.recommend(users, n=10)
+
+    The defaults are the square loss over all pairs, solved exactly, with active users counting more
+    and penalties from the data's shape (SPEC 4.5). `MFAUC.paper(loss=…)` is the paper's model.
+    """
+
+    rank: int = _field(64, "k, the number of factors")
+    loss: Any = _field("square", "square, square_hinge, logistic, sigmoid, or a function")
+    weighting: Any = _field("identity", "identity, tanh, or a function")
+    beta: Any = _field(1.0, "slope of sigmoid and logistic; a rising tuple is a continuation")
+    rho: float = _field(1.0, "steepness of tanh")
+    reg: Any = _field("auto", "λ, or auto: from the data's shape")
+    spread: Any = _field("auto", "σ − 1, weight on the negatives' variance; 0 is the paper")
+    tau: float = _field(0.0, "exponent of an item's frequency in g; 0 is uniform")
+    tau_neg: float | None = _field(None, "the same in g′; tau unless given")
+    user_power: float = _field(0.75, "users count as N_i to this power; 0 is the paper")
+    solver: str = _field("auto", "auto, alternating, minibatch, sequential, full_batch")
+    iterations: int | None = _field(None, "T; by default what the solver needs")
+    learning_rate: float | None = _field(None, "α of minibatch and sequential")
+    user_steps: int = _field(6, "alternating: conjugate-gradient steps on U an iteration")
+    item_steps: int = _field(3, "alternating: conjugate-gradient steps on V an iteration")
+    optimiser: str = _field("adagrad", "minibatch: adagrad, adam, sgd, rmsprop")
+    batch: int = _field(128, "minibatch: users in a batch")
+    num_pos: int = _field(10, "minibatch: positives drawn of a user")
+    num_neg: int = _field(20, "minibatch: negatives drawn of a user")
+    num_users: int = _field(30, "sequential: κ_W, users drawn for an item")
+    num_items: int = _field(10, "sequential: κ_Y, items drawn of a user")
+    step_rule: str = _field("rows", "sequential: rows, unit, thousand, plain")
+    fixed_order: bool = _field(False, "sequential: one permutation for the whole fit")
+    new_user: bool = _field(False, "sequential: ∂v_j sees the new u_i")
+    stratified: bool = _field(False, "sequential: low-variance choice of users")
+    max_norm: float | None = _field(None, "sequential: rows are projected to this norm")
+    average_start: int = _field(0, "T₀, the iteration after which factors are averaged")
+    average_eta: float = _field(0.0, "η, later iterates weigh more")
+    average_since: int | None = _field(None, "iterations are counted from here; T₀ unless given")
+    start: str = _field("gaussian", "gaussian or svd")
+    start_scale: float = _field(0.1, "standard deviation of the Gaussian start")
+    seed: int = _field(0, "the same seed gives the same bits on one machine")
+    record_every: int = _field(0, "iterations between exact objectives in history_; 0: none")
+    tolerance: float = _field(0.0, "ε: stop when recent records move by less; 0: never")
+    validate_every: int = _field(1, "iterations between validation metrics")
+    patience: int | None = _field(None, "stop after so many records without a better metric")
+    metric: str = _field("auc", "validation metric whose best factors are kept")
+    checkpoint_dir: str | None = _field(None, "where training states are kept and resumed from")
+    checkpoint_every: int = _field(10, "iterations between training states")
+    progress: bool | None = _field(None, "a progress bar; None: on a terminal only")
+
+    @classmethod
+    def paper(cls, loss: str = "square_hinge", **changes: Any) -> "MFAUC":
+        """The paper's model: all users alike, one λ, no spread penalty, Algorithm 1, k = 8."""
+        setting = {"loss": loss, "rank": 8, "reg": 0.1, "spread": 0.0, "user_power": 0.0,
+                   "solver": "sequential", "average_start": 30}  # fmt: skip
+        return cls(**(setting | changes))
+
+    @classmethod
+    def authors(cls, loss: str = "square_hinge", **changes: Any) -> "MFAUC":
+        """The paper's model as the authors' figures ran it: unit steps of α = .05, η = 5."""
+        setting = {"step_rule": "unit", "fixed_order": True, "new_user": True, "average_eta": 5.0,
+                   "average_since": 0, "learning_rate": 0.05}  # fmt: skip
+        return cls.paper(loss, **(setting | changes))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Every hyper-parameter by name, as scikit-learn has it."""
+        del deep
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    def set_params(self, **params: Any) -> "MFAUC":
+        """Change hyper-parameters by name."""
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                from mfauc_jax import names
+
+                names.lookup("parameter", known, name)
+            setattr(self, name, value)
+        return self
+
+    def fit(
+        self,
+        X: Any,
+        validation: Any = None,
+        callbacks: Iterable[Callable[[int, Factors, dict], Any]] = (),
+    ) -> "MFAUC":
+        """Learn U and V from the positives X.
+
+        Args:
+            X: whatever `Interactions.of` reads: a scipy matrix (users × items), a pair of arrays, a
+                pandas, polars or arrow frame with columns user and item.
+            validation: held-out positives over the same users and items; their metrics are recorded
+                and the factors with the best `metric` are kept.
+            callbacks: called with (iteration, factors, record); a true answer stops the fit.
+        """
+        X = Interactions.of(X)
+        weights = item_weights.make(X, self.tau, self.tau_neg, self.user_power)
+        objective = routes.objective(self, X, weights)
+        betas, default = routes.betas(self), routes.DEFAULTS[routes.choose(self)][0]
+        iterations = default if self.iterations is None else self.iterations
+        if iterations < 1:
+            raise ValueError(f"iterations = {iterations} must be ≥ 1")
+        stages = [
+            routes.solver(self, routes.objective(self, X, weights, b) if len(betas) > 1 else objective)
+            for b in betas
+        ]
+        key_start, key_fit = jax.random.split(jax.random.key(self.seed))
+        if self.start not in ("gaussian", "svd"):
+            raise ValueError(f"start = {self.start!r} must be 'gaussian' or 'svd'")
+        if self.start == "svd":
+            start = factors.randomised_svd(key_start, X, self.rank)
+        else:
+            start = factors.gaussian(key_start, *X.shape, self.rank, self.start_scale)
+        checkpoints = None
+        if self.checkpoint_dir is not None:
+            checkpoints = Checkpoints(self.checkpoint_dir, self._fingerprint(X))
+        try:
+            fitted = fit(
+                key_fit,
+                lambda s: stages[min(s * len(stages) // iterations, len(stages) - 1)],
+                start,
+                stages[0].prepare(X, weights),
+                iterations,
+                watch=self._watch(objective, X, weights, validation),
+                stopping=Stopping(self.tolerance, patience=self.patience),
+                checkpoints=checkpoints,
+                checkpoint_every=self.checkpoint_every,
+                callbacks=callbacks,
+                progress=self.progress,
+                remedy=f"learning_rate is {self.learning_rate}: try a tenth of it, or more reg",
+            )
+        except DivergedError as error:
+            self._keep(X, error.fitted)
+            raise
+        finally:
+            if checkpoints is not None:
+                checkpoints.close()
+        self._keep(X, fitted)
+        return self
+
+    def _watch(self, objective, X, weights, validation) -> Watch:
+        every = self.record_every or (1 if self.tolerance > 0 else 0)
+        theta = evaluate = None
+        if every:
+            plan = exact.plan(objective, X, weights)
+
+            def theta(found):
+                return exact.value(objective, found, plan)
+
+        if validation is not None:
+            held = _aligned(validation, X)
+
+            def evaluate(found):
+                return metrics.evaluate(found, X, held, at=(1, 5, 10))
+
+        return Watch(theta, max(every, 1), evaluate, self.validate_every, self.metric)
+
+    def _fingerprint(self, X: Interactions) -> dict[str, Any]:
+        quiet = ("progress", "checkpoint_dir", "checkpoint_every", "iterations")
+        params = {k: v for k, v in self.get_params().items() if k not in quiet}
+        params = {k: getattr(v, "__name__", v) for k, v in params.items()}
+        return params | {"users": X.num_users, "items": X.num_items, "positives": X.nnz}
+
+    def _keep(self, X: Interactions, fitted) -> None:
+        self.factors_, self.history_, self.stopped_ = fitted
+        self.train_ = X
+
+    @property
+    def user_factors_(self) -> np.ndarray:
+        """U, [m, k]."""
+        return np.asarray(self._fitted().U)
+
+    @property
+    def item_factors_(self) -> np.ndarray:
+        """V, [n, k]; every score is exactly a product of two rows."""
+        return np.asarray(self._fitted().V)
+
+    def _fitted(self) -> Factors:
+        if not hasattr(self, "factors_"):
+            raise RuntimeError("this MFAUC has no factors yet: call fit(X) first")
+        return self.factors_
+
+    def recommend(
+        self,
+        users: Any,
+        n: int = 10,
+        *,
+        exclude_seen: bool = True,
+        filter_items: Any = None,
+        allow_items: Any = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The n best items of each user and their scores, best first.
+
+        Args:
+            users: one id or several: the caller's own if `fit` was given ids, else rows of X.
+            n: length of a list. Where fewer items are left, ids end in −1 (or "") and scores in −inf.
+            exclude_seen: leave out the positives of training.
+            filter_items: items nobody is shown, or Interactions with each user's own.
+            allow_items: the only items that may be shown, in the same two forms.
+        """
+        one = np.ndim(users) == 0
+        rows = _rows("user", self._train.user_ids, np.atleast_1d(users), self._train.num_users)
+        items, scores = ranking.top_items(
+            self._fitted(),
+            rows,
+            n,
+            exclude=self._train if exclude_seen else None,
+            deny=self._item_set(filter_items),
+            allow=self._item_set(allow_items),
+        )
+        ids = _names(self._train.item_ids, items)
+        return (ids[0], scores[0]) if one else (ids, scores)
+
+    def similar_items(self, item: Any, n: int = 10) -> tuple[np.ndarray, np.ndarray]:
+        """The n items nearest in angle to each given one, itself left out, and the cosines."""
+        V = self.item_factors_
+        one = np.ndim(item) == 0
+        rows = _rows("item", self._train.item_ids, np.atleast_1d(item), len(V))
+        unit = V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), 1e-12)
+        itself = Interactions.from_pairs(np.arange(len(rows)), rows, shape=(len(rows), len(V)))
+        found, cosine = ranking.top_items(
+            Factors(unit[rows], unit), np.arange(len(rows)), n, exclude=itself
+        )
+        ids = _names(self._train.item_ids, found)
+        return (ids[0], cosine[0]) if one else (ids, cosine)
+
+    def predict(self, users: Any, items: Any) -> np.ndarray:
+        """The score of each (user, item) pair; only a user's own scores compare."""
+        users, items = np.broadcast_arrays(np.atleast_1d(users), np.atleast_1d(items))
+        rows = _rows("user", self._train.user_ids, users, self._train.num_users)
+        columns = _rows("item", self._train.item_ids, items, self._train.num_items)
+        return np.einsum("bk,bk->b", self.user_factors_[rows], self.item_factors_[columns])
+
+    def certify(self, held_out: Any, delta: float = 0.05, **options: Any) -> Any:
+        """With probability 1 − δ, the true AUC is at least …: see `certificate.certify`."""
+        held = _aligned(held_out, self._train)
+        return certificate.certify(self._fitted(), self._train, held, delta=delta, **options)
+
+    @property
+    def _train(self) -> Interactions:
+        self._fitted()
+        return self.train_
+
+    def _item_set(self, items: Any) -> Any:
+        if items is None or isinstance(items, Interactions):
+            return items
+        return _rows("item", self._train.item_ids, np.atleast_1d(items), self._train.num_items)
+
+
+def _aligned(data: Any, X: Interactions) -> Interactions:
+    """Held-out positives as Interactions over the rows and columns of X."""
+    held = Interactions.of(data)
+    if held.shape == X.shape and (held.user_ids is None or X.user_ids is None
+                                  or np.array_equal(held.user_ids, X.user_ids)):  # fmt: skip
+        return held
+    if held.user_ids is None or X.user_ids is None:
+        raise ValueError(f"held-out positives are {held.shape}, training was {X.shape}")
+    users = _rows("user", X.user_ids, held.user_ids[np.asarray(held.rows)], X.num_users)
+    items = _rows("item", X.item_ids, held.item_ids[np.asarray(held.indices)], X.num_items)
+    return Interactions.from_pairs(users, items, shape=X.shape)
+
+
+def _rows(kind: str, ids: np.ndarray | None, wanted: np.ndarray, size: int) -> np.ndarray:
+    """The caller's names (or positions) as positions."""
+    if ids is None:
+        if not np.issubdtype(wanted.dtype, np.integer):
+            raise TypeError(f"{kind} {wanted.ravel()[0]!r} is not a position: fit was given no ids")
+        bad = (wanted < 0) | (wanted >= size)
+        if bad.any():
+            raise ValueError(f"{kind} {wanted[bad][0]} is outside range({size})")
+        return wanted
+    order = np.argsort(ids, kind="stable")
+    try:
+        place = np.searchsorted(ids, wanted, sorter=order)
+    except TypeError as error:
+        raise TypeError(f"{kind} ids are {ids.dtype}, not {wanted.dtype}") from error
+    found = order[np.minimum(place, len(ids) - 1)]
+    unknown = ids[found] != wanted
+    if np.any(unknown):
+        bad = wanted[unknown]
+        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+        raise ValueError(f"unknown {kind} {bad[0]!r}{more}: it was not in the data given to fit")
+    return found
+
+
+def _names(ids: np.ndarray | None, items: np.ndarray) -> np.ndarray:
+    """Positions as the caller's names; −1 (nothing left) stays −1, or "" among strings."""
+    if ids is None:
+        return items
+    empty = "" if ids.dtype.kind in "US" else -1
+    return np.where(items >= 0, ids[np.maximum(items, 0)], np.asarray(empty, ids.dtype))

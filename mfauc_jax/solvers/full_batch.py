@@ -1,0 +1,53 @@
+"""Exact ∇θ with L-BFGS: for small data, and the yardstick others' objective values are held to."""
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.tree_util import Partial
+from jaxtyping import Array, Key
+
+from mfauc_jax import exact
+from mfauc_jax.factors import Factors
+from mfauc_jax.interactions import Interactions
+from mfauc_jax.item_weights import Weights
+from mfauc_jax.objective import Objective
+from mfauc_jax.solvers import base
+
+OPTIMISER = optax.lbfgs(memory_size=10)
+
+
+def make(objective: Objective) -> base.Solver:
+    """L-BFGS on the exact objective; any loss, any φ."""
+
+    def prepare(X: Interactions, weights: Weights) -> exact.Plan:
+        return exact.plan(objective, X, weights)
+
+    return base.Solver(prepare, init, Partial(step, objective))
+
+
+def init(factors: Factors) -> base.State:
+    """The start, with an empty memory."""
+    return base.start(factors, (OPTIMISER.init(factors), jnp.asarray(jnp.inf, factors.U.dtype)))
+
+
+def step(
+    objective: Objective, key: Key[Array, ""], state: base.State, data: exact.Plan
+) -> tuple[base.State, base.Info]:
+    """One direction and its line search. `key` is not used."""
+    del key
+
+    def value(factors):
+        return exact.value(objective, factors, data)
+
+    memory, best = state.extra
+    theta, grads = optax.value_and_grad_from_state(value)(state.factors, state=memory)
+    updates, memory = OPTIMISER.update(
+        grads, memory, state.factors, value=theta, grad=grads, value_fn=value
+    )
+    factors = optax.apply_updates(state.factors, updates)
+    better = theta <= best  # of the point we leave: a failed search does not spoil the answer
+    keep = jax.tree.map(lambda a, b: jnp.where(better, a, b), state.factors, state.average)
+    last = optax.tree.get(memory, "value", default=theta)
+    keep = jax.tree.map(lambda a, b: jnp.where(last <= theta, a, b), factors, keep)
+    after = base.State(factors, keep, state.iteration + 1, (memory, jnp.minimum(best, theta)))
+    return after, base.change(state.factors, factors)

@@ -1,0 +1,173 @@
+"""The general route: θ′ over batches of users, any optax optimiser on the touched rows only.
+
+One iteration visits every usable user once, in fresh random batches, with κ positives and κ negatives
+each, in one `lax.scan`. The rows' gradients are scaled so that, over an iteration, they add up to
+m ∂θ/∂u_i and n ∂θ/∂v_j in expectation, as in Algorithm 1 (E21).
+
+What happens to rows a batch does not touch: nothing. Their optimiser state is not decayed or counted
+(as LightFM's, and unlike a dense Adam's, which would go on moving them). λ acts on a row when it is
+touched: in full on u_i, which each iteration touches once; on v_j in proportion to how often it was
+drawn over how often it is drawn on average, so that the expected pull is exactly λ v_j.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.tree_util import Partial
+from jaxtyping import Array, Float, Key
+
+from mfauc_jax import averaging, sampling
+from mfauc_jax import objective as objectives
+from mfauc_jax.factors import Factors
+from mfauc_jax.interactions import Interactions
+from mfauc_jax.item_weights import Weights
+from mfauc_jax.objective import Objective, Reg
+from mfauc_jax.solvers import base
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What shapes the program.
+
+    Attributes:
+        batch: users in a batch.
+        num_pos: positives drawn of each user.
+        num_neg: negatives drawn of each user.
+        optimiser: α → optax.GradientTransformation, row by row in its state.
+    """
+
+    batch: int = 128
+    num_pos: int = 10
+    num_neg: int = 20
+    optimiser: Callable[[Any], optax.GradientTransformation] = optax.adagrad
+
+
+class Data(NamedTuple):
+    """X, its weights, and how often an iteration draws each item on average."""
+
+    X: Interactions
+    weights: Weights
+    drawn: Float[Array, "n"]
+
+
+def make(
+    objective: Objective,
+    learning_rate: Any = 0.1,
+    average: averaging.Averaging = averaging.Averaging(0),
+    settings: Settings = Settings(),
+) -> base.Solver:
+    """Minibatch descent; any loss, φ, g, g′."""
+
+    def init(factors: Factors) -> base.State:
+        optimiser = settings.optimiser(learning_rate)
+        extra = tuple(optimiser.init(F) for F in factors), jnp.zeros_like(factors.V)
+        return base.start(factors, extra)
+
+    def prepare(X: Interactions, weights: Weights) -> Data:
+        return Data(X, weights, expected_draws(X, weights, settings))
+
+    return base.Solver(prepare, init, Partial(step, settings, objective, learning_rate, average))
+
+
+def expected_draws(X: Interactions, weights: Weights, settings: Settings) -> Float[Array, "n"]:
+    """Σ_i (P g_ij + Q g′_ij): how often one iteration draws item j on average."""
+    rows, items = np.asarray(X.rows), np.asarray(X.indices)
+    g, b = np.asarray(weights.g, np.float64), np.asarray(weights.b, np.float64)
+    share = (np.asarray(weights.user) > 0) / np.asarray(weights.neg_mass, np.float64)
+    as_pos = np.bincount(items, g, minlength=X.num_items)
+    as_neg = b * (share.sum() - np.bincount(items, share[rows], minlength=X.num_items))
+    return jnp.asarray(settings.num_pos * as_pos + settings.num_neg * as_neg, float)
+
+
+def step(
+    settings: Settings,
+    objective: Objective,
+    learning_rate: Any,
+    average: averaging.Averaging,
+    key: Key[Array, ""],
+    state: base.State,
+    data: Data,
+) -> tuple[base.State, base.Info]:
+    """One iteration: every usable user once."""
+    (m, n), weights = data.X.shape, data.weights
+    count, size = weights.usable.shape[0], min(settings.batch, weights.usable.shape[0])
+    batches = -(-count // size)
+    key_order, key_draw = jax.random.split(key)
+    order = jax.random.permutation(key_order, weights.usable)
+    fill = jnp.arange(batches * size) % count  # the last batch is filled with weightless repeats
+    users = order[fill].reshape(batches, size)
+    fresh = (jnp.arange(batches * size) < count).reshape(batches, size)
+    optimiser = settings.optimiser(learning_rate)
+    reg = objective.reg if isinstance(objective.reg, Reg) else Reg(objective.reg, objective.reg)
+    by_user, by_item = jnp.broadcast_to(reg.user, (m,)), jnp.broadcast_to(reg.item, (n,))
+    often = 1 / jnp.maximum(data.drawn, 1e-12)
+
+    def one(carry, drawn):
+        factors, (user_state, item_state), buffer = carry
+        key, users, fresh = drawn
+        sample = sampling.uniform(
+            key, data.X, weights, users, settings.num_pos, settings.num_neg
+        )
+        sample = sample._replace(user_weight=sample.user_weight * fresh)
+        items = jnp.concatenate([sample.pos, sample.neg], 1)
+        rows_U, rows_V = factors.U[users], factors.V[items]
+
+        def batch_risk(rows_U, rows_V):  # Σ_i w_i risk_i of the gathered rows
+            return _gathered_risk(objective, rows_U, rows_V, sample) * size
+
+        dU, dV = jax.grad(batch_risk, (0, 1))(rows_U, rows_V)
+        dU = dU + by_user[users][:, None] * rows_U * fresh[:, None]
+        pull = (by_item * often)[items] * fresh[:, None]  # λ_j over its expected draws
+        dV = dV * (n / count) + pull[:, :, None] * rows_V
+        U, user_state = _touch(optimiser, factors.U, user_state, users, dU, fresh)
+        # duplicates: add up in a buffer of zeros, read the sum at every copy, write equal rows, clear
+        flat, flat_dV = items.reshape(-1), dV.reshape(-1, dV.shape[-1])
+        buffer = buffer.at[flat].add(flat_dV)
+        V, item_state = _touch(optimiser, factors.V, item_state, flat, buffer[flat])
+        buffer = buffer.at[flat].set(0.0)
+        return (Factors(U, V), (user_state, item_state), buffer), None
+
+    keys = jax.random.split(key_draw, batches)
+    carry = (state.factors, *state.extra)
+    (factors, memory, buffer), _ = jax.lax.scan(one, carry, (keys, users, fresh))
+    iteration = state.iteration + 1
+    mean = averaging.update(average, state.average, factors, iteration)
+    after = base.State(factors, mean, iteration, (memory, buffer))
+    return after, base.change(state.factors, factors)
+
+
+def _gathered_risk(objective, rows_U, rows_V, sample):
+    """`objective.risk` of rows already gathered, so that gradients stay with the touched rows."""
+    b, P, Q = rows_U.shape[0], sample.pos.shape[1], sample.neg.shape[1]
+    gathered = Factors(rows_U, rows_V.reshape(-1, rows_U.shape[1]))
+    place = jnp.arange(b * (P + Q)).reshape(b, P + Q)
+    spread = objective.spread
+    if jnp.ndim(spread):
+        spread = spread[sample.users]
+    local = sample._replace(users=jnp.arange(b), pos=place[:, :P], neg=place[:, P:])
+    return objectives.risk(objective._replace(spread=spread), gathered, local)
+
+
+def _touch(optimiser, table, memory, rows, gradient, fresh=None):
+    """Apply the optimiser to some rows of `table` and of the row-shaped leaves of its state."""
+    like = table.shape
+
+    def take(leaf):
+        return leaf[rows] if jnp.shape(leaf) == like else leaf
+
+    def put(leaf, new):
+        if jnp.shape(leaf) != like:
+            return new
+        if fresh is not None:  # weightless repeats keep what the real visit wrote
+            at = jnp.where(fresh, rows, like[0])
+            return leaf.at[at].set(new, mode="drop")
+        return leaf.at[rows].set(new)
+
+    updates, after = optimiser.update(gradient, jax.tree.map(take, memory), table[rows])
+    return put(table, table[rows] + updates), jax.tree.map(put, memory, after)
