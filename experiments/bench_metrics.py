@@ -5,7 +5,8 @@
 One fresh process a data set. Factors come from a randomised SVD, five positives a user are held
 out. recometrics evaluates the same factors in the same run; implicit makes the same lists.
 "Memory" is the peak resident size above that just before the first evaluation, compilation and
-all. The exit code says whether the two evaluations agree and the targets of the table are met.
+all. The exit code says whether the two evaluations agree and the targets are met: not slower than
+recometrics, at most 300 MB, and on MovieLens-1M lists not slower than implicit's.
 """
 
 import contextlib
@@ -165,13 +166,16 @@ def draw(records: list[dict]) -> None:
         print(f"  memory       {r['memory']:8.0f} MB above start (target ≤ {MEMORY:.0f})")
         print(f"  difference   {r['difference']:8.1e} between the two, at most (≤ {AGREE:g})")
         print(f"  top items    {r['top_warm']:8.2f} s warm {r['top_cold']:8.2f} s cold")
-        print(f"  implicit     {r['implicit']:8.2f} s: ours {top_ratio:.1f}× faster (target ≥ 1)")
+        print(
+            f"  implicit     {r['implicit']:8.2f} s: ours {top_ratio:.1f}× faster (target ≥ 1 on ml-1m)"
+        )
         print(f"  lists        {r['lists_equal']:8.2%} of the places hold the same item")
 
 
 def met(r: dict) -> bool:
     """Whether the evaluations agree and the targets hold."""
-    fast = r["warm"] <= r["recometrics"] and r["top_warm"] <= r["implicit"]
+    lists = r["dataset"] != "ml-1m" or r["top_warm"] <= r["implicit"]
+    fast = r["warm"] <= r["recometrics"] and lists
     return fast and r["memory"] <= MEMORY and r["difference"] <= AGREE
 
 
