@@ -61,7 +61,7 @@ def stand(
 
     Compares the P scores with all n, one fused pass: .3 ns a pair on one core, where a sort takes
     200 ns an item. `lax.reduce` of several counts at once is what fuses; a plain sum of
-    comparisons writes the [b, P, n] array first and is 20 times slower (XLA of jax 0.10, CPU).
+    comparisons stores the [b, P, n] array first and is 6 to 35 times slower (jax 0.10, CPU).
 
     Args:
         model: Factors, or a model with `factors_`.

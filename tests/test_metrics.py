@@ -291,6 +291,14 @@ def test_few_programs_for_many_blocks():
     assert standing._count._cache_size() <= 3  # one for each bucket of P
 
 
+def test_comparisons_are_never_stored():
+    b, n, P = 8, 5000, 5
+    S, s, items = jnp.zeros((b, n)), jnp.zeros((b, P)), jnp.zeros((b, P), jnp.int32)
+    everyone = jnp.arange(n, dtype=jnp.int32)[None, :]
+    program = jax.jit(standing._compare).lower(s, items, S, everyone).compile()
+    assert program.memory_analysis().temp_size_in_bytes < b * n * 4  # a plain sum takes 3 b P n × 4
+
+
 def test_models_and_ids():
     case = Case()
 
