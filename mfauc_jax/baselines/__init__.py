@@ -1,0 +1,27 @@
+"""The systems the paper compares with and builds on: fit(key, X, rank=…, …) → Factors, by name."""
+
+from collections.abc import Callable
+from functools import partial
+
+from mfauc_jax import names
+from mfauc_jax.baselines import bpr, climf, item_auc, popularity, soft_impute, warp, wrmf
+from mfauc_jax.factors import Factors
+
+BASELINES: dict[str, Callable[..., Factors]] = {
+    "popularity": popularity.fit,
+    "wrmf": wrmf.fit,
+    "soft_impute": soft_impute.fit,
+    "pure_svd": soft_impute.svd,
+    "bpr": bpr.fit,
+    "item_auc": item_auc.fit,
+    "warp": warp.fit,
+    "kos": warp.fit_kos,
+    "warp_items": warp.fit_items,
+    "kos_items": partial(warp.fit_items, places=warp.MEDIAN),
+    "climf": climf.fit,
+}
+
+
+def get(name: str) -> Callable[..., Factors]:
+    """The baseline's `fit` by its name."""
+    return names.lookup("baseline", BASELINES, name)

@@ -1,7 +1,7 @@
 """Sums over the positives of every user, with one shape to compile whatever their numbers."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Int
 
 from mfauc_jax.interactions import Interactions
 
+T = TypeVar("T")
 CELLS = 2048  # positives looked at in one step: their rows of V stay in the cache
 
 
@@ -38,9 +39,9 @@ def make(X: Interactions) -> Walk:
 def fold(
     walk: Walk,
     rows: Int[Array, "b"],
-    add: Callable[[jax.Array, Int[Array, "b width"], Bool[Array, "b width"]], jax.Array],
-    initial,
-):
+    add: Callable[[T, Int[Array, "b width"], Bool[Array, "b width"]], T],
+    initial: T,
+) -> T:
     """Fold `add(total, slots, real)` over the positives of a chunk's rows.
 
     Args:

@@ -59,7 +59,8 @@ def scaled_reg(
     m, n = X.shape
 
     def scaled(counts, other):
-        return reg * (counts + jnp.asarray(offset, float) * other) ** jnp.asarray(power, float)
+        lam, alpha0, nu = (jnp.asarray(x, float) for x in (reg, offset, power))
+        return lam * (counts + alpha0 * other) ** nu
 
     return scaled(X.row_lengths, n), scaled(jnp.bincount(X.indices, length=n), m)
 

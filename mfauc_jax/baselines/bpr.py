@@ -1,0 +1,98 @@
+"""BPR (Rendle et al. 2009) in its own weighting: all triples (i, p, q) of X alike.
+
+    (1/|D|) Σ_{(i,p,q) ∈ D} −ln σ(u_i·v_p − u_i·v_q) + ½ λ (|u_i|² + |v_p|² + |v_q|²)
+
+with D = {(i, p, q): p ∈ ω_i, q ∈ ω̄_i}, so that user i counts ∝ N_i M_i and a row's regulariser ∝
+how often it is met. The framework's logistic + identity counts every user alike: the two agree only
+if N_i is the same for all (theory/README.md, E11). That case is `objective.make("logistic")`.
+"""
+
+import dataclasses
+
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Key
+
+from mfauc_jax import interactions, losses, sampling
+from mfauc_jax.baselines import pairwise
+from mfauc_jax.baselines.pairwise import Examples, Hyper, Picked, Sizes
+from mfauc_jax.factors import Factors
+from mfauc_jax.interactions import Interactions
+
+
+@dataclasses.dataclass(frozen=True)
+class Triple:
+    """p as drawn, and q the first of `tries` drawn items that is not in ω_i; no pair if all are.
+
+    With one try the triples kept are uniform on D: a user loses the share N_i/n of its draws. More
+    tries make users count ∝ N_i. `popular` draws q as the item of a random positive, like LightFM.
+    """
+
+    tries: int = 1
+    popular: bool = False
+
+    def __call__(self, key: Key[Array, ""], X: Interactions, examples: Examples) -> Picked:
+        """One pair for each example, of weight 1."""
+        users, pos, u, _ = examples
+        shape = (users.shape[0], self.tries)
+        bound = X.nnz if self.popular else X.num_items
+        items = pairwise.below(key, shape, bound)
+        items = X.indices[items] if self.popular else items
+        relevant, _ = sampling.contains(X, jnp.broadcast_to(users[:, None], shape), items)
+        first = jnp.argmin(relevant, 1)[:, None]
+        neg, hit = (jnp.take_along_axis(a, first, 1)[:, 0] for a in (items, relevant))
+        return Picked(pos, neg, 1.0 - hit.astype(u.dtype))
+
+
+def fit(
+    key: Key[Array, ""],
+    X: Interactions,
+    *,
+    rank: int = 32,
+    learning_rate: ArrayLike = 0.05,
+    reg: ArrayLike = 0.002,
+    epochs: ArrayLike = 40,
+    batch: int = 256,
+    adaptive: bool = True,
+    bias: bool = False,
+    tries: int = 1,
+    popular: bool = False,
+) -> Factors:
+    """LearnBPR: bootstrap draws from D, minibatched.
+
+    Args:
+        key: for the start and the draws.
+        X: the positives.
+        rank: k.
+        learning_rate: α.
+        reg: λ, per occurrence.
+        epochs: of nnz draws each.
+        batch: draws a step.
+        adaptive: Adagrad rows, which need fewer epochs; False is the paper's plain descent.
+        bias: an item bias, as the last of k + 1 columns.
+        tries: of a negative; 1 is the paper (see `Triple`).
+        popular: negatives ∝ their popularity.
+    """
+    sizes = Sizes(rank=rank, batch=batch, bias=bias, adaptive=adaptive)
+    hyper = Hyper(learning_rate, reg, epochs)
+    return pairwise.fit_users(key, X, losses.logistic, Triple(tries, popular), hyper, sizes)
+
+
+def objective(factors: Factors, X: Interactions, *, reg: ArrayLike = 0.0) -> Float[Array, ""]:
+    """The mean over D, exactly, in O(Σ N_i n): for small data and tests."""
+    U, V = factors
+    scores = U @ V.T  # [m, n]
+    norms_u, norms_v = (U * U).sum(1), (V * V).sum(1)
+    total, triples = jnp.zeros((), U.dtype), 0.0
+    for users, items, _, real in interactions.buckets(X):
+        s = scores[users]
+        relevant = jnp.zeros(s.shape, bool).at[jnp.arange(len(users))[:, None], items].set(True)
+        neg = 1.0 - relevant  # [b, n]
+        margin = jnp.take_along_axis(s, items, 1)[:, :, None] - s[:, None, :]  # [b, P, n]
+        squares = (
+            norms_u[users][:, None, None] + norms_v[items][:, :, None] + norms_v[None, None, :]
+        )
+        each = losses.logistic(margin) + 0.5 * reg * squares
+        total += jnp.einsum("bpq,bp,bq->", each, real, neg)
+        triples += jnp.einsum("bp,bq->", real, neg)
+    return total / triples

@@ -1,0 +1,203 @@
+"""Sampled pairs: the stochastic descent that BPR, WARP, k-OS and item-factor AUC share.
+
+Each of them visits a user, *picks* a positive p and a negative q, and steps down the gradient of
+
+    weight · L(u·v_p − u·v_q) + ½ λ (|u|² + |v_p|² + |v_q|²)
+
+They differ in L and in the pick. A minibatch sums its examples, so that a row met several times
+moves several times, and Adagrad counts every occurrence, as in one-by-one updates.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from mfauc_jax import factors, sampling
+from mfauc_jax.baselines import walk
+from mfauc_jax.factors import Factors
+from mfauc_jax.interactions import Interactions
+
+
+class Picked(NamedTuple):
+    """One pair for each of b users."""
+
+    pos: Int[Array, "b"]
+    neg: Int[Array, "b"]
+    weight: Float[Array, "b"]  # 0: no pair for this user
+
+
+class Examples(NamedTuple):
+    """What a pick may look at: b users, one positive each, and the factors as they are."""
+
+    users: Int[Array, "b"]
+    pos: Int[Array, "b"]
+    u: Float[Array, "b k"]
+    V: Float[Array, "n k"]
+
+
+Pick = Callable[[Key[Array, ""], Interactions, Examples], Picked]  # hashable: it is static
+
+
+class Hyper(NamedTuple):
+    """Numbers of the descent, all traced."""
+
+    learning_rate: Any = 0.05
+    reg: Any = 0.0  # λ, per occurrence
+    epochs: Any = 20
+
+
+class Sizes(NamedTuple):
+    """What the compiled program depends on."""
+
+    rank: int = 32
+    batch: int = 256  # examples a step, in the user–item model
+    per_user: int = 8  # examples a visit, in the item-factor model
+    bias: bool = False  # an item bias, as a last column of V against 1 in U
+    adaptive: bool = True  # Adagrad; False is plain descent
+    max_norm: float | None = None  # rows of U and V are projected back to this norm
+
+
+class Table(NamedTuple):
+    """Rows with their sums of squared gradients; the sums stay 1 in plain descent."""
+
+    rows: Float[Array, "r k"]
+    squares: Float[Array, "r k"]
+
+
+def hinge(x):
+    """max(0, 1 − x): Weston et al.'s margin loss."""
+    return jnp.maximum(0.0, 1.0 - x)
+
+
+def pair_loss(u, v_pos, v_neg, weight, loss: Callable, reg) -> Float[Array, ""]:
+    """Σ_b weight · L(u·v_p − u·v_q) + ½ λ (|u|² + |v_p|² + |v_q|²) over the pairs that were found.
+
+    Paper: the regulariser has V_ip²; here: |v_p|² (theory/README.md, E48).
+    """
+    margin = (u * (v_pos - v_neg)).sum(1)
+    squares = (u * u).sum(1) + (v_pos * v_pos).sum(1) + (v_neg * v_neg).sum(1)
+    return (weight * loss(margin) + 0.5 * reg * (weight > 0) * squares).sum()
+
+
+def descend(
+    table: Table, places: Int[Array, "b"], gradient: Float[Array, "b k"], rate: Any, adaptive: bool
+) -> Table:
+    """Move the rows at `places`, which may repeat, by −rate · gradient (/ √Σ gradient²)."""
+    rows, squares = table
+    if not adaptive:
+        return Table(rows.at[places].add(-rate * gradient), squares)
+    squares = squares.at[places].add(gradient * gradient)
+    return Table(rows.at[places].add(-rate * gradient * jax.lax.rsqrt(squares[places])), squares)
+
+
+def start(key: Key[Array, ""], X: Interactions, rank: int, bias: bool) -> Factors:
+    """Small Gaussian factors; with `bias` a last column, 1 in U and an item's bias in V."""
+    U, V = factors.gaussian(key, *X.shape, rank, 0.3 / rank)  # the size LightFM starts from
+    if bias:
+        U, V = jnp.pad(U, ((0, 0), (0, 1)), constant_values=1.0), jnp.pad(V, ((0, 0), (0, 1)))
+    return Factors(U, V)
+
+
+def fit_users(
+    key: Key[Array, ""], X: Interactions, loss: Callable, pick: Pick, hyper: Hyper, sizes: Sizes
+) -> Factors:
+    """The user–item model, s_ij = u_i·v_j. An epoch draws nnz positives uniformly from all of X."""
+    key_start, key_epochs = jax.random.split(key)
+    begin = start(key_start, X, sizes.rank, sizes.bias)
+    return _users(key_epochs, X, X.rows, begin, hyper, loss, pick, sizes)
+
+
+@partial(jax.jit, static_argnames=("loss", "pick", "sizes"))
+def _users(key, X, owners, begin, hyper, loss, pick, sizes):
+    batch = min(sizes.batch, X.nnz)
+
+    def step(s, tables):
+        key_slot, key_pick = jax.random.split(jax.random.fold_in(key, s))
+        slot = below(key_slot, (batch,), X.nnz)
+        users, (U, V) = owners[slot], (table.rows for table in tables)
+        u = U[users]
+        pos, neg, weight = pick(key_pick, X, Examples(users, X.indices[slot], u, V))
+        du, *dv = jax.grad(pair_loss, (0, 1, 2))(u, V[pos], V[neg], weight, loss, hyper.reg)
+        du = du.at[:, -1].set(0.0) if sizes.bias else du
+        by_user = descend(tables[0], users, du, hyper.learning_rate, sizes.adaptive)
+        items, dv = jnp.concatenate([pos, neg]), jnp.concatenate(dv)
+        by_item = descend(tables[1], items, dv, hyper.learning_rate, sizes.adaptive)
+        return project(by_user, sizes.max_norm), project(by_item, sizes.max_norm)
+
+    tables = tuple(Table(F, jnp.ones_like(F)) for F in begin)
+    tables = jax.lax.fori_loop(0, hyper.epochs * -(-X.nnz // batch), step, tables)
+    return Factors(*(table.rows for table in tables))
+
+
+def fit_items(
+    key: Key[Array, ""], X: Interactions, loss: Callable, pick: Pick, hyper: Hyper, sizes: Sizes
+) -> Factors:
+    """The item-factor model, u_i = (1/N_i) Σ_{p ∈ ω_i} v_p. An epoch makes about m visits.
+
+    Each visit takes `per_user` uniform positives, so every user counts alike; users of similar N_i
+    are visited together. The U of the result is that mean, so new users need no training.
+    """
+    key_start, key_epochs = jax.random.split(key)
+    begin = start(key_start, X, sizes.rank, False).V
+    return _items(key_epochs, walk.make(X), begin, hyper, loss, pick, sizes)
+
+
+@partial(jax.jit, static_argnames=("loss", "pick", "sizes"))
+def _items(key, by_user, begin, hyper, loss, pick, sizes):
+    X, num_chunks = by_user.X, by_user.chunks.shape[0]
+
+    def mean(rows, V):
+        def add(total, slots, real):
+            return total + jnp.einsum("bw,bwk->bk", real.astype(V.dtype), V[X.indices[slots]])
+
+        total = walk.fold(by_user, rows, add, jnp.zeros((rows.shape[0], V.shape[1]), V.dtype))
+        return total / jnp.maximum(lengths(rows), 1)[:, None]
+
+    def lengths(rows):
+        end, begin = (X.indptr.at[at].get(mode="clip") for at in (rows + 1, rows))
+        return end - begin  # 0 for padding
+
+    def step(s, table):
+        key_chunk, key_slot, key_pick = jax.random.split(jax.random.fold_in(key, s), 3)
+        rows, V = by_user.chunks[below(key_chunk, (), num_chunks)], table.rows
+        count = lengths(rows)
+        u = jnp.repeat(mean(rows, V), sizes.per_user, 0)
+        users = jnp.repeat(jnp.minimum(rows, X.num_users - 1), sizes.per_user)
+        slot = X.indptr[users] + below(key_slot, users.shape, X.row_lengths[users])
+        pos, neg, weight = pick(key_pick, X, Examples(users, X.indices[slot], u, V))
+        weight = weight * jnp.repeat(count > 0, sizes.per_user) / sizes.per_user
+        du, *dv = jax.grad(pair_loss, (0, 1, 2))(u, V[pos], V[neg], weight, loss, hyper.reg)
+        du = du.reshape(rows.shape[0], sizes.per_user, -1).sum(1)
+        du = du / jnp.maximum(count, 1)[:, None]  # ∂u/∂v_p = 1/N_i
+
+        def spread(table, slots, real):
+            each = jnp.where(real[:, :, None], du[:, None, :], 0.0)
+            places = X.indices[slots].ravel()
+            each = each.reshape(-1, each.shape[-1])
+            return descend(table, places, each, hyper.learning_rate, sizes.adaptive)
+
+        items, dv = jnp.concatenate([pos, neg]), jnp.concatenate(dv)
+        table = walk.fold(by_user, rows, spread, table)
+        table = descend(table, items, dv, hyper.learning_rate, sizes.adaptive)
+        return project(table, sizes.max_norm)
+
+    table = Table(begin, jnp.ones_like(begin))
+    V = jax.lax.fori_loop(0, hyper.epochs * num_chunks, step, table).rows
+    return Factors(walk.map_rows(by_user, partial(mean, V=V)), V)
+
+
+def below(key: Key[Array, ""], shape: tuple[int, ...], bound) -> Int[Array, "..."]:
+    """Uniform integers in range(bound)."""
+    return sampling._below(jax.random.bits(key, shape, jnp.uint32), bound)
+
+
+def project(table: Table, max_norm: float | None) -> Table:
+    """Rows longer than `max_norm` are shortened to it."""
+    if max_norm is None:
+        return table
+    norms = jnp.sqrt((table.rows**2).sum(1))
+    return table._replace(rows=table.rows * jnp.minimum(1.0, max_norm / norms)[:, None])

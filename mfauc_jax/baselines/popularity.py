@@ -1,0 +1,14 @@
+"""Popularity: everybody gets what most people have. Deterministic; validates the evaluation."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+from mfauc_jax.factors import Factors
+from mfauc_jax.interactions import Interactions
+
+
+def fit(key: Key[Array, ""], X: Interactions) -> Factors:
+    """s_ij = p̂_j, the share of users that have item j. The key is not used."""
+    del key
+    counts = jnp.bincount(X.indices, length=X.num_items)
+    return Factors(jnp.ones((X.num_users, 1)), counts[:, None] / X.num_users)

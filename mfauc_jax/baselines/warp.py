@@ -1,0 +1,166 @@
+"""WARP (Weston, Bengio, Usunier 2011) and the k-order-statistic loss (Weston, Yee, Weiss 2013).
+
+A positive p is charged Φ(rank_i(p)) with Φ(x) = Σ_{t≤x} 1/t, which favours the top of the list. The
+rank is sampled: items are drawn until one is a negative within the margin, s_iq > s_ip − 1; after N
+draws ⌊(n − 1)/N⌋ estimates it, and the pair steps down Φ(⌊(n − 1)/N⌋) max(0, 1 − s_ip + s_iq).
+
+Paper: Φ(x) = Σ 1/x and no margin in the rank; here: Σ_{t≤x} 1/t, with the margin that the loss
+has (theory/README.md, E47).
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Key
+
+from mfauc_jax.baselines import pairwise
+from mfauc_jax.baselines.pairwise import Examples, Hyper, Picked, Sizes
+from mfauc_jax.factors import Factors
+from mfauc_jax.interactions import Interactions
+from mfauc_jax.sampling import contains
+
+MEDIAN = (0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)  # the 5th best of 10, as LightFM
+
+
+def harmonic(x: int) -> float:
+    """Φ(x) = Σ_{t≤x} 1/t."""
+    return float((1 / np.arange(1, x + 1)).sum())
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstViolation:
+    """q is the first of `trials` draws that violates the margin and is not in ω_i; weight Φ."""
+
+    trials: int = 10
+
+    def __call__(self, key: Key[Array, ""], X: Interactions, examples: Examples) -> Picked:
+        """All trials are scored at once, then violators that turn out positive are passed over.
+
+        Looking an item up in ω_i is dearer than scoring it, so only the first violator of each
+        example is, and then, an eighth of the batch at a time, the next one where that failed.
+        """
+        users, pos, u, V = examples
+        b = users.shape[0]
+        items = pairwise.below(key, (b, self.trials), X.num_items)
+        s_pos = (u * V[pos]).sum(1)
+        violates = jnp.einsum("bk,btk->bt", u, V[items]) > s_pos[:, None] - 1.0
+
+        def look(users, items, violates):
+            at = jnp.argmax(violates, 1)
+            item = jnp.take_along_axis(items, at[:, None], 1)[:, 0]
+            return at, item, violates.any(1) & contains(X, users, item)[0]
+
+        def next_violator(state):
+            violates, at, _, positive = state
+            stuck = jnp.nonzero(positive, size=max(b // 8, 1), fill_value=b)[0]
+            rows = jnp.minimum(stuck, b - 1)
+            violates = violates.at[stuck, at[rows]].set(False, mode="drop")
+            found = look(users[rows], items[rows], violates[rows])
+            held = (
+                a.at[stuck].set(new, mode="drop") for a, new in zip(state[1:], found, strict=True)
+            )
+            return violates, *held
+
+        state = violates, *look(users, items, violates)
+        violates, at, neg, _ = jax.lax.while_loop(lambda s: s[3].any(), next_violator, state)
+        ranks = [(X.num_items - 1) // N for N in range(1, self.trials + 1)]
+        charge = jnp.asarray([harmonic(rank) for rank in ranks], u.dtype)
+        return Picked(pos, neg, jnp.where(violates.any(1), charge[at], 0.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class OrderStatistic:
+    """p is the r-th best scored of K positives drawn from ω_i, r ~ `places`; then WARP."""
+
+    places: tuple[float, ...] = MEDIAN  # probabilities of the ranks 1 … K
+    trials: int = 10
+
+    def __call__(self, key: Key[Array, ""], X: Interactions, examples: Examples) -> Picked:
+        """The drawn positive of the example is not looked at, only its user."""
+        key_pos, key_place, key_neg = jax.random.split(key, 3)
+        users, _, u, V = examples
+        shape = (users.shape[0], len(self.places))
+        start = jnp.broadcast_to(X.indptr[users][:, None], shape)
+        count = jnp.broadcast_to(X.row_lengths[users][:, None], shape)
+        items = X.indices[start + pairwise.below(key_pos, shape, count)]
+        best_first = jnp.argsort(-jnp.einsum("bk,btk->bt", u, V[items]), 1)
+        odds = jnp.log(jnp.asarray(self.places, u.dtype))
+        place = jax.random.categorical(key_place, odds, shape=shape[:1])
+        chosen = jnp.take_along_axis(best_first, place[:, None], 1)
+        pos = jnp.take_along_axis(items, chosen, 1)[:, 0]
+        return FirstViolation(self.trials)(key_neg, X, examples._replace(pos=pos))
+
+
+def fit(
+    key: Key[Array, ""],
+    X: Interactions,
+    *,
+    rank: int = 32,
+    learning_rate: ArrayLike = 0.05,
+    reg: ArrayLike = 0.0,
+    epochs: ArrayLike = 20,
+    batch: int = 256,
+    trials: int = 10,
+    bias: bool = False,
+    max_norm: float | None = None,
+) -> Factors:
+    """WARP on the user–item model, with LightFM's Adagrad and defaults.
+
+    Args:
+        key: for the start and the draws.
+        X: the positives.
+        rank: k.
+        learning_rate: α.
+        reg: λ, per occurrence.
+        epochs: of nnz draws each.
+        batch: draws a step.
+        trials: of a violating negative.
+        bias: an item bias, as the last of k + 1 columns.
+        max_norm: C of the constraints |u_i|, |v_j| ≤ C, if any.
+    """
+    sizes = Sizes(rank=rank, batch=batch, bias=bias, max_norm=max_norm)
+    hyper = Hyper(learning_rate, reg, epochs)
+    return pairwise.fit_users(key, X, pairwise.hinge, FirstViolation(trials), hyper, sizes)
+
+
+def fit_kos(
+    key: Key[Array, ""],
+    X: Interactions,
+    *,
+    rank: int = 32,
+    learning_rate: ArrayLike = 0.05,
+    reg: ArrayLike = 0.0,
+    epochs: ArrayLike = 20,
+    batch: int = 256,
+    places: tuple[float, ...] = MEDIAN,
+    trials: int = 10,
+    bias: bool = False,
+    max_norm: float | None = None,
+) -> Factors:
+    """k-OS WARP on the user–item model: `places` are the odds of the ranks among K positives."""
+    sizes = Sizes(rank=rank, batch=batch, bias=bias, max_norm=max_norm)
+    hyper = Hyper(learning_rate, reg, epochs)
+    return pairwise.fit_users(key, X, pairwise.hinge, OrderStatistic(places, trials), hyper, sizes)
+
+
+def fit_items(
+    key: Key[Array, ""],
+    X: Interactions,
+    *,
+    rank: int = 32,
+    learning_rate: ArrayLike = 0.05,
+    reg: ArrayLike = 0.0,
+    epochs: ArrayLike = 50,
+    per_user: int = 8,
+    trials: int = 10,
+    places: tuple[float, ...] | None = None,
+    max_norm: float | None = None,
+) -> Factors:
+    """WARP, or with `places` k-OS, on the item-factor model (see `item_auc`)."""
+    sizes = Sizes(rank=rank, per_user=per_user, max_norm=max_norm)
+    pick = FirstViolation(trials) if places is None else OrderStatistic(places, trials)
+    hyper = Hyper(learning_rate, reg, epochs)
+    return pairwise.fit_items(key, X, pairwise.hinge, pick, hyper, sizes)
