@@ -62,9 +62,9 @@ def uniform(
     With users drawn uniformly from `weights.usable` and φ = identity, `jax.grad` of the sampled
     value is unbiased for ∇θ, row by row (SPEC 3.3), and so is the spread penalty. tanh is biased.
     """
-    key_pos, key_neg = jax.random.split(key)
-    pos, g_pos = draw_positives(key_pos, X, weights, users, num_pos)
-    neg, g_neg = draw_negatives(key_neg, X, weights, users, num_neg)
+    bits = _bits(key, (users.shape[0], num_pos + num_neg))  # one call: threefry is slow to compile
+    pos, g_pos = _positives(bits[:, :num_pos], X, weights, users)
+    neg, g_neg = _negatives(bits[:, num_pos:], X, weights, users)
     scale = num_neg / max(num_neg - 1, 1)
     return Sample(users, pos, neg, g_pos, g_neg, weights.user[users], scale)
 
@@ -81,6 +81,40 @@ def halves(sample: Sample) -> tuple[Sample, Sample]:
     return first, second
 
 
+def for_items(
+    key: Key[Array, ""],
+    X: Interactions,
+    weights: Weights,
+    items: Int[Array, "b"],
+    num_users: int,
+    num_items: int,
+    columns: Interactions | None = None,
+) -> Sample:
+    """κ_W users for each ∂θ′/∂v_j: a Sample with a leading axis over the given items j.
+
+    Slot 0 of `pos` (if j ∈ ω_i) or of `neg` (if not) is item j with its own weight g_ij or g′_ij;
+    the other negatives are drawn from ω̄_i without j, so that the inner sum is unbiased.
+    `objective.item_risk` differentiates through slot 0 only.
+
+    Without `columns` users are uniform, the paper's estimator (SPEC 3.2). With `columns`, which is
+    `X.transpose()`, K₊ of them have item j and K₋ have not: the low-variance estimator, unbiased for
+    any split with K₊, K₋ ≥ 1; the split follows f s₊ : (1 − f) s₋ with f = n_j/m and s± ~ 1/N, 1/M, the
+    size of the terms, since a half-half split loses on popular items.
+    """
+    bits = _bits(key, (items.shape[0], num_users, 1 + 2 * num_items))
+
+    def one(item, bits):
+        of_users, of_pos, of_neg = bits[:, 0], bits[:, 1 : num_items + 1], bits[:, num_items + 1 :]
+        if columns is None:
+            users = weights.usable[_below(of_users, weights.usable.shape[0])]
+            user_weight = weights.user[users]
+        else:
+            users, user_weight = _stratified(of_users, X, columns, weights, item)
+        return _around_item(of_pos, of_neg, X, weights, item, users, user_weight)
+
+    return jax.vmap(one)(items, bits)
+
+
 def for_item(
     key: Key[Array, ""],
     X: Interactions,
@@ -88,67 +122,44 @@ def for_item(
     item: Int[Array, ""],
     num_users: int,
     num_items: int,
+    columns: Interactions | None = None,
 ) -> Sample:
-    """κ_W uniform users for ∂θ′/∂v_j, the paper's estimator (SPEC 3.2).
-
-    Slot 0 of `pos` (if j ∈ ω_i) or of `neg` (if not) is item j with its own weight g_ij or g′_ij;
-    the other negatives are drawn from ω̄_i without j, so that the inner sum is unbiased.
-    `objective.item_risk` differentiates through slot 0 only.
-    """
-    key_users, key_items = jax.random.split(key)
-    place = _below(_bits(key_users, (num_users,)), weights.usable.shape[0])
-    users = weights.usable[place]
-    return _around_item(key_items, X, weights, item, users, weights.user[users], num_items)
+    """`for_items` for one item."""
+    many = for_items(key, X, weights, item[None], num_users, num_items, columns)
+    return jax.tree.map(lambda a: a[0], many)
 
 
-def for_item_stratified(
-    key: Key[Array, ""],
-    X: Interactions,
-    columns: Interactions,
-    weights: Weights,
-    item: Int[Array, ""],
-    num_users: int,
-    num_items: int,
-) -> Sample:
-    """The low-variance estimator of SPEC 3.2: K₊ users who have item j, K₋ who have not.
-
-    Unbiased for any split with K₊, K₋ ≥ 1; the split follows f s₊ : (1 − f) s₋ with f = n_j/m
-    and s± ~ 1/N, 1/M, the size of the terms, since a half-half split loses on popular items.
-
-    Args:
-        columns: `X.transpose()`, the users of every item.
-        num_users: K₊ + K₋ ≥ 2.
-    """
+def _stratified(bits, X: Interactions, columns: Interactions, weights: Weights, item):
+    """Users with item j in the first K₊ places, users without it in the others; their weights."""
     m, n = X.shape
-    key_with, key_without, key_items = jax.random.split(key, 3)
+    num_users = bits.shape[0]
     count = columns.indptr[item + 1] - columns.indptr[item]  # n_j
-    fraction = count / m
-    density = X.nnz / (m * n)
+    fraction, density = count / m, X.nnz / (m * n)
     with_size = fraction / density  # f s₊ up to the factor n
     without_size = (1 - fraction) / (1 - density)
     split = jnp.round(num_users * with_size / (with_size + without_size))
     with_users = jnp.clip(split, 1, num_users - 1)  # K₊
-    bits = _bits(key_with, (num_users,))
-    holders = columns.indices[columns.indptr[item] + _below(bits, jnp.maximum(count, 1))]
-    place = _below(_bits(key_without, (num_users,)), jnp.maximum(m - count, 1))
-    repeated = jnp.broadcast_to(item, (num_users,))
-    others, _ = _complement(columns, None, None, repeated, place)
     first = jnp.arange(num_users) < with_users
-    users = jnp.where(first, holders, jnp.minimum(others, m - 1))
-    share = jnp.where(
-        first, count / with_users, (m - count) / (num_users - with_users)
-    )  # n_j/K₊ or (m − n_j)/K₋; no holders or no others: weight 0
-    weight = weights.user[users] * share * (num_users / weights.usable.shape[0])
-    return _around_item(key_items, X, weights, item, users, weight, num_items)
+    place = _below(bits, jnp.where(first, jnp.maximum(count, 1), jnp.maximum(m - count, 1)))
+    at = jnp.minimum(columns.indptr[item] + place, columns.nnz - 1)
+    others, _ = _complement(columns, None, None, jnp.broadcast_to(item, (num_users,)), place)
+    users = jnp.where(first, columns.indices[at], jnp.minimum(others, m - 1))
+    share = jnp.where(first, count / with_users, (m - count) / (num_users - with_users))
+    # n_j/K₊ or (m − n_j)/K₋; no holders or no others: weight 0
+    return users, weights.user[users] * share * (num_users / weights.usable.shape[0])
 
 
 def draw_positives(
     key: Key[Array, ""], X: Interactions, weights: Weights, users: Int[Array, "b"], count: int
 ) -> tuple[Int[Array, "b count"], Float[Array, "b count"]]:
     """`count` iid items of ω_i from g_i, and their weights (1/count each, up to rounding)."""
-    users = jnp.broadcast_to(users[:, None], (users.shape[0], count))
+    return _positives(_bits(key, (users.shape[0], count)), X, weights, users)
+
+
+def _positives(bits, X: Interactions, weights: Weights, users):
+    count = bits.shape[1]
+    users = jnp.broadcast_to(users[:, None], bits.shape)
     start, end = X.indptr[users], X.indptr[users + 1]
-    bits = _bits(key, users.shape)
     if weights.pos_table is None:
         slot = start + _below(bits, end - start)
         return X.indices[slot], jnp.full(bits.shape, 1 / count, weights.g.dtype)
@@ -164,8 +175,13 @@ def draw_negatives(
     key: Key[Array, ""], X: Interactions, weights: Weights, users: Int[Array, "b"], count: int
 ) -> tuple[Int[Array, "b count"], Float[Array, "b count"]]:
     """`count` iid items of ω̄_i from g′_i, and their weights (1/count each, up to rounding)."""
-    users = jnp.broadcast_to(users[:, None], (users.shape[0], count))
-    x = _below(_bits(key, users.shape), _negative_mass(X, weights, users))
+    return _negatives(_bits(key, (users.shape[0], count)), X, weights, users)
+
+
+def _negatives(bits, X: Interactions, weights: Weights, users):
+    count = bits.shape[1]
+    users = jnp.broadcast_to(users[:, None], bits.shape)
+    x = _below(bits, _negative_mass(X, weights, users))
     items, odds = _complement(X, weights.neg_table, weights.row_table, users, x)
     if weights.neg_table is None:
         return items, jnp.full(users.shape, 1 / count, weights.g.dtype)
@@ -182,16 +198,15 @@ def contains(
     return (slot < end) & (X.indices[jnp.minimum(slot, X.nnz - 1)] == items), slot
 
 
-def _around_item(key, X, weights, item, users, user_weight, count) -> Sample:
-    key_pos, key_neg = jax.random.split(key)
-    b = users.shape[0]
+def _around_item(of_pos, of_neg, X, weights, item, users, user_weight) -> Sample:
+    b, count = of_neg.shape
     relevant, slot = contains(X, users, item)
-    pos, g_pos = draw_positives(key_pos, X, weights, users, count)
+    pos, g_pos = _positives(of_pos, X, weights, users)
     # negatives other than j: draw from a mass without j's, and step over j where it lies
     before = _table(weights.neg_table, item) - _row_table(X, weights, users, slot)
     own = jnp.where(relevant, 0, _table(weights.neg_table, item + 1) - _table(weights.neg_table, item))
     left = _negative_mass(X, weights, users) - own
-    x = _below(_bits(key_neg, (b, count)), jnp.maximum(left, 1)[:, None])
+    x = _below(of_neg, jnp.maximum(left, 1)[:, None])
     x = x + jnp.where((x >= before[:, None]) & ~relevant[:, None], own[:, None], 0)
     repeated = jnp.broadcast_to(users[:, None], x.shape)
     neg, odds = _complement(X, weights.neg_table, weights.row_table, repeated, x)
@@ -207,7 +222,7 @@ def _around_item(key, X, weights, item, users, user_weight, count) -> Sample:
         jnp.concatenate([own_g[:, None], jnp.where(relevant[:, None], 0.0, g_pos)], 1),
         jnp.concatenate([own_b[:, None], g_neg], 1),
         user_weight,
-        1.0,
+        jnp.ones((), weights.g.dtype),
     )
 
 

@@ -110,9 +110,7 @@ def test_weights_of_an_item_sample_add_up(dense, seed, tau):
     for item in range(X.num_items):
         for sample in (
             sampling.for_item(jax.random.key(seed), X, weights, jnp.array(item), 4, 2),
-            sampling.for_item_stratified(
-                jax.random.key(seed), X, columns, weights, jnp.array(item), 4, 2
-            ),
+            sampling.for_item(jax.random.key(seed), X, weights, jnp.array(item), 4, 2, columns),
         ):
             counted = np.asarray(sample.user_weight) > 0
             users = np.asarray(sample.users)[counted]

@@ -1,0 +1,159 @@
+"""The sequential and minibatch routes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from toys import quiet, random_factors
+
+from mfauc_jax import averaging, exact, item_weights
+from mfauc_jax import objective as objectives
+from mfauc_jax.factors import Factors
+from mfauc_jax.solvers import base, full_batch, minibatch, sequential
+
+DENSE = np.random.default_rng(0).random((20, 12)) < 0.35
+DENSE[:, 0] |= ~DENSE.any(1)
+DENSE[0] = False  # a user with nothing to learn from
+X = quiet(DENSE)
+WEIGHTS = item_weights.make(X, user_power=0.5)
+AT = random_factors(1, X, scale=0.5)
+REG = objectives.Reg(jnp.linspace(0.1, 0.5, 20), jnp.linspace(0.2, 0.4, 12))
+PLAIN = objectives.make("square_hinge", reg=0.1)
+
+
+def run(solver, iterations, start=AT, weights=WEIGHTS, seed=0):
+    data, state = solver.prepare(X, weights), solver.init(start)
+    for _ in range(iterations):
+        state, _ = base.run(solver.step, jax.random.key(seed), state, data)
+    return state
+
+
+@pytest.mark.parametrize("batch", [20, 7])
+def test_a_minibatch_iteration_moves_along_the_exact_gradient_on_average(batch):
+    """With a tiny step, −Δ/α has mean m ∂θ/∂u_i and n ∂θ/∂v_j: λ, spread and weights included."""
+    objective = objectives.make("logistic", reg=REG, spread=0.7)
+    rate = 1e-6
+    chosen = minibatch.Settings(batch=batch, num_pos=2, num_neg=3, optimiser=optax.sgd)
+    solver = minibatch.make(objective, rate, settings=chosen)
+    data, state = solver.prepare(X, WEIGHTS), solver.init(AT)
+
+    def moved(key):
+        after, _ = solver.step(key, state, data)
+        return jax.tree.map(lambda a, b: (b - a) / rate, after.factors, AT)
+
+    draws = jax.jit(jax.vmap(moved))(jax.random.split(jax.random.key(0), 4000))
+    plan = exact.plan(objective, X, WEIGHTS)
+    _, grads = exact.value_and_grad(objective, AT, plan)
+    usable = WEIGHTS.usable.shape[0]
+    truth = Factors(usable * grads.U, 12 * grads.V)
+    # rows of users nobody visits are left alone; their exact gradient is λ u_i alone
+    reg_scale = usable / 20
+    truth = truth._replace(U=truth.U.at[0].set(0.0))
+    truth = truth._replace(U=truth.U + (1 - reg_scale) * (REG.user[:, None] * AT.U).at[0].set(0.0))
+    for mean, spread, exactly in zip(
+        (d.mean(0) for d in draws), (d.std(0) for d in draws), truth, strict=True
+    ):
+        error = np.asarray(spread) / np.sqrt(4000)
+        seen = error > 1e-9
+        z = (np.asarray(mean) - np.asarray(exactly))[seen] / error[seen]
+        assert 0.75 < np.sqrt((z**2).mean()) < 1.25
+        np.testing.assert_allclose(np.asarray(mean)[~seen], np.asarray(exactly)[~seen], atol=1e-5)
+
+
+def test_rows_a_batch_does_not_touch_keep_their_optimiser_state():
+    chosen = minibatch.Settings(batch=4, num_pos=1, num_neg=1, optimiser=optax.adam)
+    state = run(minibatch.make(PLAIN, 0.1, settings=chosen), 3)
+    (user_memory, _), buffer = state.extra
+    second_moment = user_memory[0].nu
+    assert (np.asarray(second_moment)[0] == 0).all()  # the useless user
+    assert (np.asarray(second_moment)[1:] > 0).any(1).all()
+    assert (np.asarray(buffer) == 0).all()
+    assert (np.asarray(state.factors.U)[0] == np.asarray(AT.U)[0]).all()
+
+
+@pytest.mark.parametrize("optimiser", [optax.adagrad, optax.adam, optax.rmsprop])
+def test_minibatch_comes_near_the_minimum_with_any_optimiser(optimiser):
+    chosen = minibatch.Settings(batch=8, num_pos=8, num_neg=12, optimiser=optimiser)
+    rate = {optax.adagrad: 0.2}.get(optimiser, 0.02)
+    state = run(minibatch.make(PLAIN, rate, averaging.Averaging(100), chosen), 200)
+    plan = exact.plan(PLAIN, X, WEIGHTS)
+    best = exact.value(PLAIN, run(full_batch.make(PLAIN), 80).average, plan)
+    assert float(exact.value(PLAIN, state.average, plan)) < 1.03 * float(best)
+
+
+def test_full_batch_ends_where_the_gradient_is_zero():
+    for loss, phi in (("square_hinge", "identity"), ("logistic", "tanh")):
+        objective = objectives.make(loss, phi, reg=0.1)
+        plan = exact.plan(objective, X, WEIGHTS)
+        state = run(full_batch.make(objective), 120)
+        value, grads = exact.value_and_grad(objective, state.average, plan)
+        assert max(float(jnp.abs(g).max()) for g in grads) < 1e-5
+        assert float(value) < float(exact.value(objective, AT, plan))
+
+
+def test_as_printed_algorithm_1_does_not_learn_and_scaled_it_does():
+    """E21: with the literal 1/m and α = .05 the objective barely moves."""
+    start = random_factors(1, X, rank=4, scale=0.1)
+    plan = exact.plan(PLAIN, X, WEIGHTS)
+    begun = float(exact.value(PLAIN, start, plan))
+    ends = {}
+    for rule in sequential.RULES:
+        solver = sequential.make(
+            PLAIN, 0.05, averaging.Averaging(20), sequential.Settings(rule=rule)
+        )
+        state = run(solver, 60, start)
+        ends[rule] = float(exact.value(PLAIN, state.average, plan))
+    best = float(exact.value(PLAIN, run(full_batch.make(PLAIN), 80, start).average, plan))
+    gain = {rule: (begun - end) / (begun - best) for rule, end in ends.items()}
+    assert gain["plain"] < 0.3
+    assert gain["rows"] > 0.8 and gain["unit"] > 0.8
+
+
+@pytest.mark.parametrize("settings", [sequential.AUTHORS_FIGURES, sequential.AUTHORS_TABLES,
+                                      sequential.Settings(stratified=True)])  # fmt: skip
+def test_every_preset_learns(settings):
+    rate = 0.05 if settings.rule != "thousand" else 0.002
+    plan = exact.plan(PLAIN, X, WEIGHTS)
+    state = run(sequential.make(PLAIN, rate, averaging.Averaging(20, 5.0, 0), settings), 80)
+    assert float(exact.value(PLAIN, state.average, plan)) < 0.75 * float(exact.value(PLAIN, AT, plan))
+    if settings.max_norm:
+        assert float(jnp.linalg.norm(state.factors.U, axis=1).max()) <= settings.max_norm + 1e-9
+
+
+def test_every_row_is_moved_and_counts_equalise():
+    data = sequential.prepare(X, WEIGHTS)
+    counts = np.zeros(12)
+    for t in range(30):
+        users, items = sequential._orders(sequential.Settings(), jax.random.key(t), data, 20)
+        assert sorted(np.asarray(users)[:19]) == list(range(1, 20))
+        assert set(np.asarray(items)) == set(range(12))
+        counts += np.bincount(np.asarray(items), minlength=12)
+    assert counts.max() / counts.min() < 1.5  # E19: with one order some get 2 and others 1 for ever
+    fixed = sequential.Settings(fixed_order=True)
+    orders = [sequential._orders(fixed, jax.random.key(t), data, 20)[1] for t in range(2)]
+    assert (orders[0] == orders[1]).all()
+
+
+def test_averages_start_as_copies_and_then_are_means():
+    rule, average = averaging.Averaging(3), AT
+    seen = []
+    for s in range(1, 8):
+        now = jax.tree.map(lambda a, s=s: a + s, AT)
+        average = averaging.update(rule, average, now, jnp.asarray(s))
+        seen.append(float((average.U - AT.U).mean()))
+    np.testing.assert_allclose(seen, [1, 2, 3, 4, 4.5, 5, 5.5])  # E16, E17
+    authors = averaging.update(averaging.Averaging(3, 5.0, 0), AT, jax.tree.map(lambda a: a + 1, AT), jnp.asarray(10))
+    assert float((authors.U - AT.U).mean()) == pytest.approx(6 / 16)  # (1 + η)/(s + η + 1)
+
+
+def test_sweeps_compile_each_step_once():
+    for make in (
+        lambda o, a: sequential.make(o, a),
+        lambda o, a: minibatch.make(o, a),
+    ):
+        before = base.run._cache_size()
+        for value in np.linspace(0.1, 1.0, 10):
+            objective = objectives.make("logistic", "tanh", beta=value, rho=value, reg=value)
+            run(make(objective, value), 1)
+        assert base.run._cache_size() == before + 1
