@@ -1,0 +1,223 @@
+"""What a selection found: the winner, its table, its heat map, and cells kept on disk."""
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import tempfile
+from typing import Any
+
+import numpy as np
+
+MINIMISED = ("objective",)  # every other criterion is the better the larger
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """The outcome of `selection.select`, `authors_rule` or `search`."""
+
+    best: dict[str, Any]  # the winner's hyper-parameters
+    score: float  # its mean criterion over the splits
+    table: list[dict[str, Any]]  # a record a point and split: split, values, diverged, metrics
+    criterion: str
+    grid: dict[str, Any]
+    points: list[dict[str, Any]]
+    model: Any  # the base setting
+    before: "Selection | None" = None  # an earlier stage
+
+    @classmethod
+    def choose(
+        cls,
+        model: Any,
+        grid: dict[str, Any],
+        criterion: str,
+        points: list[dict[str, Any]],
+        table: list[dict[str, Any]],
+    ) -> "Selection":
+        """The point with the best mean; the earlier of equals; never one that diverged."""
+        found = cls({}, math.nan, table, criterion, grid, points, model)
+        means = [row["mean"] for row in found.means()]
+        sign = -1 if criterion in MINIMISED else 1
+        order = [math.inf if math.isnan(mean) else -sign * mean for mean in means]
+        winner = int(np.argmin(order))
+        if math.isnan(means[winner]):
+            raise ArithmeticError(
+                f"all {len(points)} points diverged or have no {criterion}: try smaller learning "
+                "rates or more reg"
+            )
+        return dataclasses.replace(found, best=points[winner], score=means[winner])
+
+    def best_model(self) -> Any:
+        """The base setting with the winner's values, not yet fitted."""
+        return dataclasses.replace(self.model, **self.best)
+
+    def means(self) -> list[dict[str, Any]]:
+        """For each point its values, the mean and sd of the criterion over splits, and the count.
+
+        nan if it diverged in any split.
+        """
+        scores: dict[str, list[float]] = {}
+        for record in self.table:
+            point = {name: record[name] for name in self.points[0]}
+            scores.setdefault(repr(point), []).append(record[self.criterion])
+        rows = []
+        for point in self.points:
+            values = np.array(scores[repr(point)])
+            sd = float(values.std(ddof=1)) if len(values) > 1 else math.nan
+            rows.append(point | {"mean": float(values.mean()), "sd": sd, "splits": len(values)})
+        return rows
+
+    def __str__(self) -> str:
+        """A line a point, the best first."""
+        sign = -1 if self.criterion in MINIMISED else 1
+        rows = sorted(self.means(), key=lambda r: (math.isnan(r["mean"]), -sign * r["mean"]))
+        heads = [*self.points[0], self.criterion, "± sd", "splits"]
+        lines = [heads]
+        for row in rows:
+            values = [_short(row[name]) for name in self.points[0]]
+            mean = "diverged" if math.isnan(row["mean"]) else f"{row['mean']:.4f}"
+            sd = "" if math.isnan(row["sd"]) else f"{row['sd']:.4f}"
+            lines.append([*values, mean, sd, str(row["splits"])])
+        widths = [max(len(line[c]) for line in lines) for c in range(len(heads))]
+        text = ["  ".join(x.rjust(w) for x, w in zip(line, widths, strict=True)) for line in lines]
+        return "\n".join(text)
+
+    def draw(self, path: Any, x: str | None = None, y: str | None = None) -> None:
+        """A heat map of the mean criterion over two hyper-parameters, the winner marked.
+
+        Where the grid has more than two, each cell is the best over the others.
+
+        Args:
+            path: the figure's file; its ending chooses the format.
+            x: across; learning_rate if the grid has it, else its first name with several values.
+            y: upwards; reg if the grid has it, else the next such name.
+        """
+        from matplotlib.figure import Figure
+
+        x, y = self._axes(x, y)
+        across, up = (self._values(name) for name in (x, y))
+        sign = -1 if self.criterion in MINIMISED else 1
+        cells = np.full((len(up), len(across)), np.nan)
+        for row in self.means():
+            at = up.index(row.get(y)), across.index(row[x])
+            cells[at] = sign * np.nanmax([sign * cells[at], sign * row["mean"], -np.inf])
+        cells[~np.isfinite(cells)] = np.nan
+
+        figure = Figure(figsize=(1.9 + 0.62 * len(across), 1.7 + 0.36 * len(up)), dpi=150)
+        axes = figure.add_subplot()
+        axes.set_facecolor("0.85")  # diverged
+        known = cells[np.isfinite(cells)]
+        low = np.quantile(known, 0.1 if sign > 0 else 0.0)
+        high = np.quantile(known, 1.0 if sign > 0 else 0.9)
+        high = high if high > low else low + 1e-9  # the worst tenth shares an end of the colours
+        colours = "viridis" if sign > 0 else "viridis_r"
+        image = axes.imshow(cells, origin="lower", aspect="auto", cmap=colours, vmin=low, vmax=high)
+        for (r, c), value in np.ndenumerate(cells):
+            good = (np.clip(value, low, high) - low) / (high - low)
+            dark = np.isfinite(value) and (good if sign > 0 else 1 - good) < 0.6
+            text = f"{value:.3f}".replace("0.", ".", 1) if np.isfinite(value) else "×"
+            axes.text(c, r, text, ha="center", va="center", fontsize=7, color="w" if dark else "k")
+        at = up.index(self.best.get(y)), across.index(self.best[x])
+        box = {
+            "fill": False,
+            "edgecolor": "crimson",
+            "linewidth": 2.2,
+            "clip_on": False,
+            "zorder": 3,
+        }
+        from matplotlib.patches import Rectangle
+
+        axes.add_patch(Rectangle((at[1] - 0.5, at[0] - 0.5), 1, 1, **box))
+        axes.set_xticks(range(len(across)), [_power(value) for value in across])
+        axes.set_yticks(range(len(up)), [_power(value) for value in up])
+        axes.tick_params(length=0)
+        axes.set_xlabel(NAMES.get(x, x))
+        axes.set_ylabel(NAMES.get(y, y))
+        best = ", ".join(f"{NAMES.get(n, n)} = {_power(v)}" for n, v in self.best.items())
+        axes.set_title(f"best {self.score:.4f} at {best}", fontsize=9)
+        label = f"{self.criterion}, mean of {self.means()[0]['splits']} splits"
+        figure.colorbar(image, ax=axes, label=label, extend="min" if sign > 0 else "max")
+        figure.savefig(path, bbox_inches="tight")
+
+    def _axes(self, x: str | None, y: str | None) -> tuple[str, str]:
+        several = [name for name in self.points[0] if len(self._values(name)) > 1]
+        several = several or list(self.points[0])
+        x = x or ("learning_rate" if "learning_rate" in several else several[-1])
+        left = [name for name in several if name != x]
+        y = y or ("reg" if "reg" in left else left[0] if left else "")
+        for name in (x, y):
+            if name and name not in self.points[0]:
+                raise ValueError(f"{name!r} is not in the grid: choose from {list(self.points[0])}")
+        return x, y
+
+    def _values(self, name: str) -> list[Any]:
+        values = list(dict.fromkeys(point.get(name) for point in self.points))
+        return sorted(values) if all(isinstance(v, int | float) for v in values) else values
+
+
+NAMES = {"learning_rate": "α", "reg": "λ", "beta": "β", "rho": "ρ", "rank": "k"}
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(getattr(value, "__name__", value))
+
+
+def _power(value: Any) -> str:
+    """2⁻³ rather than 0.125."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and value > 0 and math.log2(value) % 1 == 0:
+        return f"$2^{{{int(math.log2(value))}}}$"
+    return _short(value)
+
+
+class Cells:
+    """Finished cells in a folder: a file of JSON lines each, whole or not there.
+
+    `about` says what the selection is; a folder of another one is refused, not overwritten.
+    Without a folder nothing is kept.
+    """
+
+    def __init__(self, folder: Any, about: dict[str, Any]):
+        self._folder = None if folder is None else pathlib.Path(folder)
+        if self._folder is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        mine = json.loads(json.dumps(about, default=_named))
+        file = self._folder / "selection.json"
+        if not file.exists():
+            _write(file, json.dumps(mine, sort_keys=True))
+        theirs = json.loads(file.read_text())
+        for name in sorted(mine.keys() | theirs.keys()):
+            if theirs.get(name) != mine.get(name):
+                raise ValueError(
+                    f"{folder} holds another selection ({name} = {theirs.get(name)}, here "
+                    f"{mine.get(name)}): choose another folder or delete it"
+                )
+
+    def read(self, place: int) -> list[dict[str, Any]] | None:
+        """The records of a finished cell, or None."""
+        file = self._file(place)
+        if file is None or not file.exists():
+            return None
+        return [json.loads(line) for line in file.read_text().splitlines()]
+
+    def write(self, place: int, records: list[dict[str, Any]]) -> None:
+        """Keep a finished cell."""
+        file = self._file(place)
+        if file is not None:
+            _write(file, "".join(json.dumps(record, default=_named) + "\n" for record in records))
+
+    def _file(self, place: int) -> pathlib.Path | None:
+        return None if self._folder is None else self._folder / f"cell-{place:04d}.jsonl"
+
+
+def _named(value: Any) -> str:
+    return getattr(value, "__name__", repr(value))
+
+
+def _write(file: pathlib.Path, text: str) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as beside:
+        beside.write(text)
+    os.replace(beside.name, file)
