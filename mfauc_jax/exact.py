@@ -36,7 +36,7 @@ class Plan(NamedTuple):
 
 
 def plan(objective: Objective, X: Interactions, weights: Weights, block: int = BLOCK) -> Plan:
-    """Usable users in rectangles of similar N_i, each cut into blocks of at most `block` numbers."""
+    """Usable users in rectangles of similar N_i, cut into blocks of at most `block` numbers."""
     if objective.loss.func is losses.square:
         return Plan(X, weights, ())
     blocks = []
@@ -47,7 +47,10 @@ def plan(objective: Objective, X: Interactions, weights: Weights, block: int = B
         fill = np.arange(count * size) % rows  # the last block is filled with weightless repeats
         g = (weights.g[bucket.slots] * bucket.real)[fill]
         g = g * (jnp.arange(count * size) < rows)[:, None]
-        cut = (a.reshape(count, size, *a.shape[1:]) for a in (bucket.users[fill], bucket.items[fill], g))
+        cut = (
+            a.reshape(count, size, *a.shape[1:])
+            for a in (bucket.users[fill], bucket.items[fill], g)
+        )
         blocks.append(tuple(cut))
     return Plan(X, weights, tuple(blocks))
 
@@ -73,11 +76,14 @@ def value(objective: Objective, factors: Factors, data: Plan) -> Float[Array, ""
     if objective.loss.func is losses.square:
         return _moments(objective, factors, data)
     total = objectives.penalty(objective, factors)
+
+    @jax.checkpoint  # jax.grad recomputes blocks
+    def add(total, block):
+        U = factors.U[block[0]]
+        return total + _block_risk(objective, data.weights, U, factors.V, block), None
+
     for block in data.blocks:
-        add = lambda sum_, part: (
-            sum_ + _block_risk(objective, data.weights, factors.U[part[0]], factors.V, part), None
-        )  # fmt: skip
-        total, _ = jax.lax.scan(jax.checkpoint(add), total, block)  # jax.grad recomputes blocks
+        total, _ = jax.lax.scan(add, total, block)
     return total
 
 
@@ -93,7 +99,9 @@ def _add_block(objective, factors, weights, carry, block):
 def _block_risk(objective, weights, U, V, block):
     """Σ over a block's users of w_i risk_i / (number of usable users)."""
     users, items, g = block
-    rank_losses = hinge_rank_losses if objective.loss.func is losses.square_hinge else pair_rank_losses
+    rank_losses = (
+        hinge_rank_losses if objective.loss.func is losses.square_hinge else pair_rank_losses
+    )
     spread = jnp.broadcast_to(objective.spread, weights.user.shape)[users]
     live = (g.sum(1) > 0) * weights.user[users] / weights.usable.shape[0]
 
@@ -182,7 +190,10 @@ CHUNK = 2**17
 
 
 def scores_at(
-    U: Float[Array, "m k"], V: Float[Array, "n k"], rows: Int[Array, "nnz"], items: Int[Array, "nnz"]
+    U: Float[Array, "m k"],
+    V: Float[Array, "n k"],
+    rows: Int[Array, "nnz"],
+    items: Int[Array, "nnz"],
 ) -> Float[Array, "nnz"]:
     """s_ij on the given pairs, in chunks: nnz × k is never in memory, forward or backward."""
     nnz = rows.shape[0]
