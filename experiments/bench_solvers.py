@@ -34,7 +34,9 @@ class Config:
     draws: int = dataclasses.field(default=5, metadata={"help": "Synthetic1 matrices for part 2"})
     iterations: int = dataclasses.field(default=300, metadata={"help": "T of part 2"})
     seeds: int = dataclasses.field(default=5, metadata={"help": "split seeds for part 3"})
-    first_seed: int = dataclasses.field(default=100, metadata={"help": "first split seed of part 3"})
+    first_seed: int = dataclasses.field(
+        default=100, metadata={"help": "first split seed of part 3"}
+    )
 
 
 def trace(name: str, solver: base.Solver, X, weights, start, theta, iterations: int) -> dict:
@@ -76,9 +78,16 @@ def routes() -> list[dict]:
     print("\nSquare loss on Synthetic1, k = 8, λ = .1: exact θ over the full-batch minimum")
     for r in found:
         per = 1e3 * r["seconds"][-1] / (len(r["seconds"]) - 1)
-        within = next((s for s, v in zip(r["seconds"], r["theta"], strict=True) if v < 1.01 * best), None)
+        within = next(
+            (s for s, v in zip(r["seconds"], r["theta"], strict=True) if v < 1.01 * best), None
+        )
         to = "not reached" if within is None else f"{within:.2f} s"
-        r |= {"part": "routes", "ratio": r["theta"][-1] / best, "ms": per, "to_one_percent_s": within}
+        r |= {
+            "part": "routes",
+            "ratio": r["theta"][-1] / best,
+            "ms": per,
+            "to_one_percent_s": within,
+        }
         print(f"  {r['route']:22} ratio {r['ratio']:.4f}   {per:7.2f} ms an iteration   within 1 %: {to:12}"
               f" compile {r['compile_s']:.1f} s")  # fmt: skip
     return found
@@ -98,8 +107,16 @@ def algorithm_1(config: Config) -> list[dict]:
         plan = exact.plan(objective, split.train, weights)
         start = factors.gaussian(jax.random.key(draw), *X.shape, 8, 0.1)
         theta = lambda at, plan=plan: exact.value(objective, at, plan)  # noqa: E731
-        best = min(trace("full", full_batch.make(objective), split.train, weights, start, theta, 80)["theta"])
-        data, state, key = solver.prepare(split.train, weights), solver.init(start), jax.random.key(draw)
+        best = min(
+            trace("full", full_batch.make(objective), split.train, weights, start, theta, 80)[
+                "theta"
+            ]
+        )
+        data, state, key = (
+            solver.prepare(split.train, weights),
+            solver.init(start),
+            jax.random.key(draw),
+        )
         times = []
         for _ in range(config.iterations):
             begun = time.perf_counter()
@@ -111,7 +128,11 @@ def algorithm_1(config: Config) -> list[dict]:
             "auc": float(scores["auc"]), "p@5": float(scores["precision@5"]),
             "ms": 1e3 * float(np.median(times[1:])),
         })  # fmt: skip
-        print("  draw {draw}: θ / minimum {ratio:.4f}   AUC {auc:.4f}   p@5 {p@5:.3f}   {ms:.2f} ms".format(**found[-1]))
+        print(
+            "  draw {draw}: θ / minimum {ratio:.4f}   AUC {auc:.4f}   p@5 {p@5:.3f}   {ms:.2f} ms".format(
+                **found[-1]
+            )
+        )
     mean = {k: float(np.mean([r[k] for r in found])) for k in ("ratio", "auc", "p@5", "ms")}
     print(f"  mean: θ / minimum {mean['ratio']:.4f} (≤ 1.05)   AUC {mean['auc']:.4f} (≥ .875)   "
           f"{mean['ms']:.2f} ms an iteration (≤ 14; the authors' code .83 s)")  # fmt: skip
@@ -138,7 +159,9 @@ def cold(config: Config, name: str, seed: int) -> dict:
     """`MFAUC()` in a process of its own: compilation is in the seconds."""
     command = [sys.executable, "-c", COLD, name, config.data_dir, str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return {"part": "defaults", "data": name, "seed": seed} | json.loads(done.stdout.splitlines()[-1])
+    return {"part": "defaults", "data": name, "seed": seed} | json.loads(
+        done.stdout.splitlines()[-1]
+    )
 
 
 def defaults(config: Config) -> list[dict]:
@@ -169,7 +192,9 @@ def draw(records: list[dict], path: pathlib.Path) -> None:
         gap = np.maximum(np.array(r["theta"][1:]) / best - 1, 1e-6)
         axes.loglog(np.array(r["seconds"][1:]), gap, linestyle=style, label=r["route"])
     axes.axhline(0.01, color="grey", linewidth=0.8)
-    axes.annotate("1 %", (axes.get_xlim()[0], 0.01), textcoords="offset points", xytext=(4, 3), color="grey")
+    axes.annotate(
+        "1 %", (axes.get_xlim()[0], 0.01), textcoords="offset points", xytext=(4, 3), color="grey"
+    )
     axes.set(xlabel="seconds (compilation apart)", ylabel="exact θ over the minimum, less 1",
              title="Square loss on Synthetic1, k = 8, λ = .1")  # fmt: skip
     axes.legend(frameon=False)

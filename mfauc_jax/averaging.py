@@ -27,4 +27,6 @@ def update(rule: Averaging, average: Factors, factors: Factors, iteration: jax.A
     count = jnp.asarray(iteration - since, factors.U.dtype)
     count = count + (0.0 if rule.since is None else 1.0)  # the authors: (1 + η)/(s + η + 1)
     share = jnp.where(iteration > rule.start, (1.0 + rule.eta) / (count + rule.eta), 1.0)
-    return jax.tree.map(lambda mean, now: mean + share.astype(now.dtype) * (now - mean), average, factors)
+    return jax.tree.map(
+        lambda mean, now: mean + share.astype(now.dtype) * (now - mean), average, factors
+    )

@@ -90,7 +90,9 @@ def fit(
         state, history = found
     best = _Best(watch.best, state.average)
     hide = not sys.stderr.isatty() if progress is None else not progress
-    bar = tqdm(total=iterations, initial=int(state.iteration), disable=hide, desc="fit", leave=False)
+    bar = tqdm(
+        total=iterations, initial=int(state.iteration), disable=hide, desc="fit", leave=False
+    )
     stopped, last, begun = "iterations", state.average, time.perf_counter()
     spent = history[-1]["seconds"] if history else 0.0
     try:
@@ -110,10 +112,12 @@ def fit(
             history.append(record)
             best.see(record, state.average)
             bar.update()
-            bar.set_postfix({k: f"{v:.4g}" for k, v in record.items() if k not in ("iteration", "seconds")})
+            bar.set_postfix(
+                {k: f"{v:.4g}" for k, v in record.items() if k not in ("iteration", "seconds")}
+            )
             if checkpoints and ((s + 1) % checkpoint_every == 0 or s + 1 == iterations):
                 checkpoints.save(state, history)
-            if any([callback(s + 1, state.average, record) for callback in callbacks]):  # noqa: C419
+            if any([callback(s + 1, state.average, record) for callback in callbacks]):
                 stopped = "callback"
                 break
             if _converged(history, stopping):

@@ -306,7 +306,9 @@ def _check_ids(kind: str, ids: Any) -> np.ndarray:
         bad = [x for x in ids if not isinstance(x, str | int | np.integer) or isinstance(x, bool)]
         if bad:
             kind_found = type(bad[0]).__name__
-            raise TypeError(f"{kind} id {bad[0]!r} is {kind_found}: cast ids to integers or strings")
+            raise TypeError(
+                f"{kind} id {bad[0]!r} is {kind_found}: cast ids to integers or strings"
+            )
         kinds = {isinstance(x, str) for x in ids}
         if len(kinds) > 1:
             raise TypeError(f"{kind} ids mix strings and integers: make them one kind")
@@ -318,7 +320,10 @@ def _check_values(values, rows, cols, binary: bool) -> None:
     for wrong, why in (
         (~np.isfinite(values), "is not finite: drop or repair it"),
         (values < 0, f"is negative: {FIX_BINARY}"),
-        ((values != 0) & (values != 1) if binary else np.zeros(0, bool), f"is not 0 or 1: {FIX_BINARY}"),
+        (
+            (values != 0) & (values != 1) if binary else np.zeros(0, bool),
+            f"is not 0 or 1: {FIX_BINARY}",
+        ),
     ):
         if wrong.any():
             at = int(np.argmax(wrong))

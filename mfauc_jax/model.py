@@ -123,7 +123,9 @@ class MFAUC:
         if iterations < 1:
             raise ValueError(f"iterations = {iterations} must be ≥ 1")
         stages = [
-            routes.solver(self, routes.objective(self, X, weights, b) if len(betas) > 1 else objective)
+            routes.solver(
+                self, routes.objective(self, X, weights, b) if len(betas) > 1 else objective
+            )
             for b in betas
         ]
         key_start, key_fit = jax.random.split(jax.random.key(self.seed))

@@ -1,5 +1,6 @@
 """From hyper-parameters to a solver: the one place where names meet the four routes."""
 
+import itertools
 from typing import Any
 
 import jax
@@ -19,7 +20,12 @@ DEFAULTS: dict[str, tuple[int, float]] = {
     "sequential": (300, 0.05),
     "full_batch": (150, 0.0),
 }
-OPTIMISERS = {"adagrad": optax.adagrad, "adam": optax.adam, "sgd": optax.sgd, "rmsprop": optax.rmsprop}
+OPTIMISERS = {
+    "adagrad": optax.adagrad,
+    "adam": optax.adam,
+    "sgd": optax.sgd,
+    "rmsprop": optax.rmsprop,
+}
 
 
 Hyper = Any  # whatever has the fields of `MFAUC`, their one declaration
@@ -52,7 +58,7 @@ def objective(hyper: Hyper, X: Interactions, weights: Weights, beta: Any = None)
 def betas(hyper: Hyper) -> tuple[float, ...]:
     """β, or the increasing series of a continuation (the paper's Section 2)."""
     series = tuple(hyper.beta) if isinstance(hyper.beta, tuple | list) else (hyper.beta,)
-    if any(b >= c for b, c in zip(series, series[1:], strict=False)):
+    if any(b >= c for b, c in itertools.pairwise(series)):
         raise ValueError(f"beta = {series} must rise: a continuation goes from smooth to steep")
     return series
 
@@ -61,7 +67,11 @@ def solver(hyper: Hyper, objective: Objective) -> base.Solver:
     """The solver, with every number a traced leaf."""
     name = choose(hyper)
     rate = DEFAULTS[name][1] if hyper.learning_rate is None else hyper.learning_rate
-    if not isinstance(rate, jax.core.Tracer) and name in ("minibatch", "sequential") and not rate > 0:
+    if (
+        not isinstance(rate, jax.core.Tracer)
+        and name in ("minibatch", "sequential")
+        and not rate > 0
+    ):
         raise ValueError(f"learning_rate = {rate} must be > 0")
     average = averaging.Averaging(hyper.average_start, hyper.average_eta, hyper.average_since)
     if name == "alternating":

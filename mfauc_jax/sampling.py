@@ -204,14 +204,21 @@ def _around_item(of_pos, of_neg, X, weights, item, users, user_weight) -> Sample
     pos, g_pos = _positives(of_pos, X, weights, users)
     # negatives other than j: draw from a mass without j's, and step over j where it lies
     before = _table(weights.neg_table, item) - _row_table(X, weights, users, slot)
-    own = jnp.where(relevant, 0, _table(weights.neg_table, item + 1) - _table(weights.neg_table, item))
+    own = jnp.where(
+        relevant, 0, _table(weights.neg_table, item + 1) - _table(weights.neg_table, item)
+    )
     left = _negative_mass(X, weights, users) - own
     x = _below(of_neg, jnp.maximum(left, 1)[:, None])
     x = x + jnp.where((x >= before[:, None]) & ~relevant[:, None], own[:, None], 0)
     repeated = jnp.broadcast_to(users[:, None], x.shape)
     neg, odds = _complement(X, weights.neg_table, weights.row_table, repeated, x)
     share = weights.b[neg] / weights.neg_mass[users][:, None]
-    g_neg = share * (left[:, None] / jnp.maximum(odds, 1)).astype(share.dtype) / count * (left > 0)[:, None]
+    g_neg = (
+        share
+        * (left[:, None] / jnp.maximum(odds, 1)).astype(share.dtype)
+        / count
+        * (left > 0)[:, None]
+    )
     own_g = jnp.where(relevant, weights.g[jnp.minimum(slot, X.nnz - 1)], 0.0)
     own_b = jnp.where(relevant, 0.0, weights.b[item] / weights.neg_mass[users])
     own_item = jnp.full((b, 1), item)

@@ -1,3 +1,5 @@
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,7 +30,7 @@ def problem(phi="identity", tau=0.0, rho=0.5):
 
 @pytest.mark.parametrize("tau", [0.0, 0.7])
 def test_the_gradient_is_zero_after_each_half_step(tau):
-    objective, weights, data, plan = problem(tau=tau)
+    objective, _, data, plan = problem(tau=tau)
     U = alternating.solve_users(objective, AT, data, 12)
     after = exact.value_and_grad(objective, Factors(U, AT.V), plan)[1]
     np.testing.assert_allclose(after.U, 0, atol=1e-12)
@@ -59,7 +61,7 @@ def test_the_objective_never_rises(phi, rho):
     for _ in range(12):
         state, _ = base.run(solver.step, jax.random.key(0), state, data)
         values.append(float(exact.value(objective, state.factors, plan)))
-    assert all(b <= a + 1e-12 for a, b in zip(values, values[1:], strict=False))
+    assert all(b <= a + 1e-12 for a, b in itertools.pairwise(values))
     assert values[-1] < 0.5 * values[0]
 
 

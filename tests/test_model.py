@@ -19,7 +19,7 @@ from mfauc_jax.fit import DivergedError
 
 RNG = np.random.default_rng(0)
 TASTE = RNG.normal(size=(40, 3)) @ RNG.normal(size=(3, 30)) + 0.3 * RNG.normal(size=(40, 30))
-X = quiet(TASTE > np.quantile(TASTE, 0.7, axis=1, keepdims=True))
+X = quiet(np.quantile(TASTE, 0.7, axis=1, keepdims=True) < TASTE)
 SPLIT = splits.hold_out(jax.random.key(0), X, 2)
 QUICK = {"rank": 4, "progress": False}
 
@@ -106,7 +106,9 @@ def test_validation_keeps_the_best_and_patience_stops():
     model.fit(SPLIT.train, validation=SPLIT.test, callbacks=[lambda s, f, r: seen.append(r["auc"])])
     assert model.stopped_ == "patience" and len(seen) < 60
     best = mf.evaluate(model, SPLIT.train, SPLIT.test)["auc"]
-    assert best == pytest.approx(max(seen)) and best == pytest.approx(max(r["auc"] for r in model.history_))
+    assert best == pytest.approx(max(seen)) and best == pytest.approx(
+        max(r["auc"] for r in model.history_)
+    )
 
 
 def test_epsilon_stops_and_callbacks_may_too():
@@ -129,7 +131,9 @@ def test_control_c_returns_what_there_is():
 
 def test_divergence_names_the_iteration_and_keeps_the_last_finite_factors():
     model = mf.MFAUC(loss="square", solver="sequential", learning_rate=1e3, reg=0.1, **QUICK)
-    with pytest.raises(DivergedError, match=r"at iteration \d+.*learning_rate is 1000.0: try a tenth"):
+    with pytest.raises(
+        DivergedError, match=r"at iteration \d+.*learning_rate is 1000.0: try a tenth"
+    ):
         model.fit(X)
     assert np.isfinite(model.user_factors_).all()
 
@@ -137,7 +141,7 @@ def test_divergence_names_the_iteration_and_keeps_the_last_finite_factors():
 def test_params_are_fields_and_round_trip():
     model = mf.MFAUC(rank=7, loss="logistic")
     assert set(model.get_params()) == {f.name for f in dataclasses.fields(mf.MFAUC)}
-    assert eval(repr(model), {"MFAUC": mf.MFAUC}) == model  # noqa: S307
+    assert eval(repr(model), {"MFAUC": mf.MFAUC}) == model
     assert mf.MFAUC().set_params(**model.get_params()) == model
     with pytest.raises(ValueError, match="did you mean 'learning_rate'"):
         model.set_params(learning_rat=1)

@@ -105,7 +105,9 @@ def test_one_user_whose_only_negative_is_the_item_has_no_other_to_draw():
 @given(matrices(), st.integers(0, 50), st.sampled_from([0.0, 0.7]))
 def test_weights_of_an_item_sample_add_up(dense, seed, tau):
     X = quiet(dense)
-    weights = item_weights.make(X, 0.0, 0.0) if (dense.mean(0) == 1).any() else triples(dense, tau)[1]
+    weights = (
+        item_weights.make(X, 0.0, 0.0) if (dense.mean(0) == 1).any() else triples(dense, tau)[1]
+    )
     columns = X.transpose()
     for item in range(X.num_items):
         for sample in (

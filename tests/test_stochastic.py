@@ -98,11 +98,11 @@ def test_as_printed_algorithm_1_does_not_learn_and_scaled_it_does():
     plan = exact.plan(PLAIN, X, WEIGHTS)
     begun = float(exact.value(PLAIN, start, plan))
     ends = {}
-    for rule in sequential.RULES:
+    for rule in ("plain", "rows", "unit"):
         solver = sequential.make(
-            PLAIN, 0.05, averaging.Averaging(20), sequential.Settings(rule=rule)
+            PLAIN, 0.05, averaging.Averaging(150), sequential.Settings(rule=rule)
         )
-        state = run(solver, 60, start)
+        state = run(solver, 250, start)
         ends[rule] = float(exact.value(PLAIN, state.average, plan))
     best = float(exact.value(PLAIN, run(full_batch.make(PLAIN), 80, start).average, plan))
     gain = {rule: (begun - end) / (begun - best) for rule, end in ends.items()}
@@ -116,7 +116,9 @@ def test_every_preset_learns(settings):
     rate = 0.05 if settings.rule != "thousand" else 0.002
     plan = exact.plan(PLAIN, X, WEIGHTS)
     state = run(sequential.make(PLAIN, rate, averaging.Averaging(20, 5.0, 0), settings), 80)
-    assert float(exact.value(PLAIN, state.average, plan)) < 0.75 * float(exact.value(PLAIN, AT, plan))
+    assert float(exact.value(PLAIN, state.average, plan)) < 0.75 * float(
+        exact.value(PLAIN, AT, plan)
+    )
     if settings.max_norm:
         assert float(jnp.linalg.norm(state.factors.U, axis=1).max()) <= settings.max_norm + 1e-9
 
@@ -143,7 +145,9 @@ def test_averages_start_as_copies_and_then_are_means():
         average = averaging.update(rule, average, now, jnp.asarray(s))
         seen.append(float((average.U - AT.U).mean()))
     np.testing.assert_allclose(seen, [1, 2, 3, 4, 4.5, 5, 5.5])  # E16, E17
-    authors = averaging.update(averaging.Averaging(3, 5.0, 0), AT, jax.tree.map(lambda a: a + 1, AT), jnp.asarray(10))
+    authors = averaging.update(
+        averaging.Averaging(3, 5.0, 0), AT, jax.tree.map(lambda a: a + 1, AT), jnp.asarray(10)
+    )
     assert float((authors.U - AT.U).mean()) == pytest.approx(6 / 16)  # (1 + η)/(s + η + 1)
 
 

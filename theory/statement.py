@@ -44,7 +44,7 @@ class Statement(NamedTuple):
         return self.true is (self.verdict != REFUTED)
 
 
-def at_most(number, claim, left, right, verdict=HOLDS, tolerance=1e-9) -> Statement:  # noqa: PLR0917
+def at_most(number, claim, left, right, verdict=HOLDS, tolerance=1e-9) -> Statement:
     """left ≤ right."""
     return Statement(number, claim, float(left), "≤", float(right), verdict, tolerance)
 
@@ -54,6 +54,6 @@ def below(number, claim, left, right, verdict=HOLDS) -> Statement:
     return Statement(number, claim, float(left), "<", float(right), verdict)
 
 
-def equal(number, claim, left, right, verdict=HOLDS, tolerance=1e-9) -> Statement:  # noqa: PLR0917
+def equal(number, claim, left, right, verdict=HOLDS, tolerance=1e-9) -> Statement:
     """left = right within a tolerance, relative or absolute."""
     return Statement(number, claim, float(left), "=", float(right), verdict, tolerance)

@@ -126,7 +126,7 @@ def _users(key, X, owners, begin, hyper, loss, pick, sizes):
         by_user = descend(tables[0], users, du, hyper.learning_rate, sizes.adaptive)
         items, dv = jnp.concatenate([pos, neg]), jnp.concatenate(dv)
         by_item = descend(tables[1], items, dv, hyper.learning_rate, sizes.adaptive)
-        return project(by_user, sizes.max_norm), project(by_item, sizes.max_norm)
+        return project(by_user, sizes), project(by_item, sizes)
 
     tables = tuple(Table(F, jnp.ones_like(F)) for F in begin)
     tables = jax.lax.fori_loop(0, hyper.epochs * -(-X.nnz // batch), step, tables)
@@ -183,7 +183,7 @@ def _items(key, by_user, begin, hyper, loss, pick, sizes):
         items, dv = jnp.concatenate([pos, neg]), jnp.concatenate(dv)
         table = walk.fold(by_user, rows, spread, table)
         table = descend(table, items, dv, hyper.learning_rate, sizes.adaptive)
-        return project(table, sizes.max_norm)
+        return project(table, sizes)
 
     table = Table(begin, jnp.ones_like(begin))
     V = jax.lax.fori_loop(0, hyper.epochs * num_chunks, step, table).rows
@@ -195,9 +195,11 @@ def below(key: Key[Array, ""], shape: tuple[int, ...], bound) -> Int[Array, "...
     return sampling._below(jax.random.bits(key, shape, jnp.uint32), bound)
 
 
-def project(table: Table, max_norm: float | None) -> Table:
-    """Rows longer than `max_norm` are shortened to it."""
-    if max_norm is None:
+def project(table: Table, sizes: Sizes) -> Table:
+    """Rows longer than `max_norm` are shortened to it; the bias column is left out of it."""
+    if sizes.max_norm is None:
         return table
-    norms = jnp.sqrt((table.rows**2).sum(1))
-    return table._replace(rows=table.rows * jnp.minimum(1.0, max_norm / norms)[:, None])
+    head = table.rows[:, : sizes.rank]
+    norms = jnp.sqrt((head * head).sum(1))
+    shortened = head * jnp.minimum(1.0, sizes.max_norm / norms)[:, None]
+    return table._replace(rows=table.rows.at[:, : sizes.rank].set(shortened))

@@ -111,9 +111,7 @@ def step(
     def one(carry, drawn):
         factors, (user_state, item_state), buffer = carry
         key, users, fresh = drawn
-        sample = sampling.uniform(
-            key, data.X, weights, users, settings.num_pos, settings.num_neg
-        )
+        sample = sampling.uniform(key, data.X, weights, users, settings.num_pos, settings.num_neg)
         sample = sample._replace(user_weight=sample.user_weight * fresh)
         items = jnp.concatenate([sample.pos, sample.neg], 1)
         rows_U, rows_V = factors.U[users], factors.V[items]

@@ -77,7 +77,9 @@ def make(
 ) -> base.Solver:
     """Averaged SGD with learning rate α; any loss, φ, g, g′."""
     lookup("step rule", RULES, settings.rule)
-    return base.Solver(prepare, base.start, Partial(step, settings, objective, learning_rate, average))
+    return base.Solver(
+        prepare, base.start, Partial(step, settings, objective, learning_rate, average)
+    )
 
 
 def prepare(X: Interactions, weights: Weights) -> Data:
@@ -134,7 +136,13 @@ def step(
         v = move(V[j], jax.grad(item_part)(V[j], seen, j, of_item), n)
         return Factors(U_new, V.at[j].set(v)), None
 
-    of_users = (for_users.pos, for_users.neg, for_users.g_pos, for_users.g_neg, for_users.user_weight)
+    of_users = (
+        for_users.pos,
+        for_users.neg,
+        for_users.g_pos,
+        for_users.g_neg,
+        for_users.user_weight,
+    )
     factors, _ = jax.lax.scan(one, state.factors, (users, items, of_users, for_items))
     iteration = state.iteration + 1
     mean = averaging.update(average, state.average, factors, iteration)
@@ -183,8 +191,10 @@ def _orders(
     def order(key, size):
         turns = -(-steps // size)
         keys = jax.random.split(key, turns)
-        rounds = [jax.random.permutation(keys[0 if settings.fixed_order else t], size) for t in range(turns)]
+        rounds = [
+            jax.random.permutation(keys[0 if settings.fixed_order else t], size)
+            for t in range(turns)
+        ]
         return jnp.concatenate(rounds)[:steps]
 
     return usable[order(key_users, usable.shape[0])], order(key_items, n)
-
