@@ -301,7 +301,7 @@ def _rows(kind: str, ids: np.ndarray | None, wanted: np.ndarray, size: int) -> n
     found = order[np.minimum(place, len(ids) - 1)]
     unknown = ids[found] != wanted
     if np.any(unknown):
-        bad = wanted[unknown]
+        bad = wanted[unknown].tolist()
         more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
         raise ValueError(f"unknown {kind} {bad[0]!r}{more}: it was not in the data given to fit")
     return found

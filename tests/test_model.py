@@ -61,12 +61,16 @@ def test_the_defaults_learn_and_a_seed_fixes_the_bits():
 
 @pytest.mark.parametrize("preset", [mf.MFAUC.paper, mf.MFAUC.authors])
 def test_the_papers_model_learns(preset):
-    model = preset("logistic", iterations=40, average_start=10, progress=False).fit(SPLIT.train)
+    model = preset(
+        "logistic", learning_rate=0.2, iterations=60, average_start=30, progress=False
+    ).fit(SPLIT.train)
     assert mf.evaluate(model, SPLIT.train, SPLIT.test)["auc"] > 0.8
 
 
 def test_beta_may_rise():
-    model = mf.MFAUC.paper("sigmoid", beta=(0.5, 2.0, 5.0), iterations=30, progress=False)
+    model = mf.MFAUC.paper(
+        "sigmoid", beta=(0.5, 2.0, 5.0), learning_rate=0.5, iterations=60, progress=False
+    )
     assert mf.evaluate(model.fit(SPLIT.train), SPLIT.train, SPLIT.test)["auc"] > 0.8
     with pytest.raises(ValueError, match="must rise"):
         mf.MFAUC(loss="sigmoid", beta=(2.0, 1.0)).fit(X)
