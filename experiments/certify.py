@@ -11,7 +11,7 @@ import sys
 import jax
 
 from experiments import flags, results
-from mfauc_jax import bounds, certificate, data, spectral
+from mfauc_jax import MFAUC, bounds, certificate, data, spectral
 from mfauc_jax.certificate import Certificate
 from mfauc_jax.data import splits
 from mfauc_jax.factors import Factors
@@ -35,8 +35,6 @@ class Config:
 
 def run(config: Config) -> list[dict]:
     """Split, fit, certify."""
-    from mfauc_jax import MFAUC
-
     key_split, key_norm = jax.random.split(jax.random.key(config.seed))
     X = data.load(config.dataset, config.data_dir)
     train, held_out = splits.hold_out(key_split, X, per_user=config.per_user)

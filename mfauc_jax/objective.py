@@ -111,16 +111,29 @@ def value(objective: Objective, factors: Factors, sample: Sample) -> Float[Array
 def item_risk(
     objective: Objective, v: Float[Array, "k"], factors: Factors, sample: Sample
 ) -> Float[Array, ""]:
-    """The part of `risk` that depends on v_j, with v in slot 0 of a `sampling.for_item` sample."""
+    """The part of `risk` that depends on v_j, for a `sampling.for_item` sample and v in its slot 0.
 
-    def splice(rows):
-        return jnp.concatenate([jnp.broadcast_to(v, rows[:, :1].shape), rows[:, 1:]], 1)
-
+    Item j is either its user's one weighted positive or a negative (slot 0 of both has weights that
+    say which), so v_j meets 2κ_Y pairs of a user. The κ_Y² others are constants inside φ, which the
+    compiler drops when φ′ is 1.
+    """
+    u = factors.U[sample.users]  # [b, k]
+    s_pos, s_neg = (
+        jnp.einsum("bpk,bk->bp", factors.V[items[:, 1:]], u) for items in (sample.pos, sample.neg)
+    )
     spread = jnp.broadcast_to(objective.spread, (factors.U.shape[0],))[sample.users]
-    V_pos, V_neg = splice(factors.V[sample.pos]), splice(factors.V[sample.neg])
-    over_users = jax.vmap(user_risk, in_axes=(None, 0, 0, 0, 0, 0, 0, None))
-    weighted = (sample.g_pos, sample.g_neg, spread, sample.spread_scale)
-    risks = over_users(objective, factors.U[sample.users], V_pos, V_neg, *weighted)
+
+    def one(s, s_pos, s_neg, g_pos, g_neg, spread):
+        own, others = g_neg[0], g_neg[1:]
+        as_positive = g_pos[0] * objective.weighting((objective.loss(s - s_neg) * others).sum())
+        rank_loss = (objective.loss(s_pos[:, None] - s_neg[None, :]) * others[None, :]).sum(1)
+        rank_loss = rank_loss + own * objective.loss(s_pos - s)
+        as_negative = (g_pos[1:] * objective.weighting(rank_loss)).sum()
+        mean = (others * s_neg).sum() + own * s
+        variance = (others * (s_neg - mean) ** 2).sum() + own * (s - mean) ** 2
+        return as_positive + as_negative + 0.5 * spread * sample.spread_scale * variance
+
+    risks = jax.vmap(one)(u @ v, s_pos, s_neg, sample.g_pos, sample.g_neg, spread)
     return (sample.user_weight * risks).mean()
 
 

@@ -9,14 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import quiet, random_factors, triple_loop
+from toys import quiet, triple_loop
 
-from mfauc_jax import item_weights, metrics, routes, sampling, selection, sweep
-from mfauc_jax import objective as objectives
+from mfauc_jax import item_weights, metrics, routes, selection, sweep
 from mfauc_jax.data import splits
 from mfauc_jax.interactions import Interactions
 from mfauc_jax.model import MFAUC
-from mfauc_jax.solvers import base, sequential
+from mfauc_jax.solvers import base
 
 RNG = np.random.default_rng(0)
 TASTE = RNG.normal(size=(30, 3)) @ RNG.normal(size=(3, 20)) + 0.3 * RNG.normal(size=(30, 20))
@@ -107,26 +106,6 @@ def shapes(jaxpr, primitive, kinds):
 
 def _is_jaxpr(value):
     return hasattr(getattr(value, "jaxpr", value), "eqns")
-
-
-@pytest.mark.parametrize("weighting", ["identity", "tanh"])
-def test_the_short_item_risk_is_the_objectives(weighting):
-    objective = objectives.make("square_hinge", weighting, reg=0.1, spread=0.7)
-    weights, at = item_weights.make(X, tau=0.3, user_power=0.5), random_factors(0, X)
-    spread = jnp.full(X.num_users, 0.7)
-
-    @jax.jit
-    def both(key, j):
-        sample = sampling.for_item(key, X, weights, j, 6, 4)
-        return (
-            jax.value_and_grad(lambda v: objectives.item_risk(objective, v, at, sample))(at.V[j]),
-            jax.value_and_grad(lambda v: sequential._item_risk(objective, v, at, sample, spread))(at.V[j]),
-        )  # fmt: skip
-
-    for j in range(X.num_items):
-        (a, da), (b, db) = both(jax.random.key(j), jnp.asarray(j))
-        np.testing.assert_allclose(a, b, rtol=1e-12)
-        np.testing.assert_allclose(da, db, atol=1e-12)
 
 
 def test_three_splits_compile_once_and_the_winner_is_the_loops():

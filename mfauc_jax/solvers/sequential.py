@@ -119,7 +119,7 @@ def step(
         return (weight * risk + 0.5 * by_user[i] * (u @ u)) / m
 
     def item_part(v, factors, j, sample):
-        return _item_risk(objective, v, factors, sample, spread) + 0.5 * by_item[j] * (v @ v) / n
+        return objectives.item_risk(objective, v, factors, sample) + 0.5 * by_item[j] * (v @ v) / n
 
     def move(row, gradient, rows):
         row = row - learning_rate * RULES[settings.rule](gradient, rows)
@@ -147,32 +147,6 @@ def step(
     iteration = state.iteration + 1
     mean = averaging.update(average, state.average, factors, iteration)
     return base.State(factors, mean, iteration), base.change(state.factors, factors)
-
-
-def _item_risk(objective: Objective, v, factors: Factors, sample: sampling.Sample, spread):
-    """`objective.item_risk` of a `for_item` sample, through the scores s_ij alone.
-
-    Item j is either its user's one weighted positive or a negative (slot 0 of both has weights that
-    say which), so v_j meets 2κ_Y pairs of a user. The κ_Y² others are constants inside φ, which the
-    compiler drops when φ′ is 1. What is left is cheap beside the draws, which a grid of fits shares.
-    """
-    u = factors.U[sample.users]  # [b, k]
-    s_pos, s_neg = (
-        jnp.einsum("bpk,bk->bp", factors.V[items[:, 1:]], u) for items in (sample.pos, sample.neg)
-    )
-
-    def one(s, s_pos, s_neg, g_pos, g_neg, spread):
-        own, others = g_neg[0], g_neg[1:]
-        as_positive = g_pos[0] * objective.weighting((objective.loss(s - s_neg) * others).sum())
-        rank_loss = (objective.loss(s_pos[:, None] - s_neg[None, :]) * others[None, :]).sum(1)
-        rank_loss = rank_loss + own * objective.loss(s_pos - s)
-        as_negative = (g_pos[1:] * objective.weighting(rank_loss)).sum()
-        mean = (others * s_neg).sum() + own * s
-        variance = (others * (s_neg - mean) ** 2).sum() + own * (s - mean) ** 2
-        return as_positive + as_negative + 0.5 * spread * sample.spread_scale * variance
-
-    weights = sample.g_pos, sample.g_neg, spread[sample.users]
-    return (sample.user_weight * jax.vmap(one)(u @ v, s_pos, s_neg, *weights)).mean()
 
 
 def _orders(
