@@ -4,7 +4,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 import jax
 import numpy as np
@@ -217,7 +216,5 @@ def test_kill_and_resume_gives_the_same_bits(tmp_path):
 
 def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
     mf.MFAUC(checkpoint_dir=str(tmp_path), iterations=2, **QUICK).fit(X)
-    begun = time.time()
     with pytest.raises(ValueError, match="holds another fit .rank = 4, here 5"):
         mf.MFAUC(checkpoint_dir=str(tmp_path), iterations=2, rank=5, progress=False).fit(X)
-    assert time.time() - begun < 60
