@@ -76,7 +76,7 @@ def run(config: Config) -> list[dict]:
                 ours, peer = PAIRS[method](SETTINGS[name], config.sweeps)
                 start = time.perf_counter()
                 jax.block_until_ready(ours(0, train, 0))
-                record = {"dataset": name, "method": method}
+                record: dict[str, Any] = {"dataset": name, "method": method}
                 record["compile"] = time.perf_counter() - start
                 for who, fit in (("ours", ours), ("peer", peer)):
                     record[who] = measure(fit, train, test, config.seeds)

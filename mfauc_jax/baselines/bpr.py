@@ -52,7 +52,7 @@ def fit(
     learning_rate: ArrayLike = 0.05,
     reg: ArrayLike = 0.002,
     epochs: ArrayLike = 40,
-    batch: int = 256,
+    batch: int | None = None,
     adaptive: bool = True,
     bias: bool = False,
     tries: int = 1,
@@ -67,7 +67,7 @@ def fit(
         learning_rate: α.
         reg: λ, per occurrence.
         epochs: of nnz draws each.
-        batch: draws a step.
+        batch: draws a step; by default `pairwise.batch_size`.
         adaptive: Adagrad rows, which need fewer epochs; False is the paper's plain descent.
         bias: an item bias, as the last of k + 1 columns.
         tries: of a negative; 1 is the paper (see `Triple`).

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from mfauc_jax import factors, sampling
@@ -54,7 +55,7 @@ class Sizes(NamedTuple):
     """What the compiled program depends on."""
 
     rank: int = 32
-    batch: int = 256  # examples a step, in the user–item model
+    batch: int | None = None  # examples a step, in the user–item model; see `batch_size`
     per_user: int = 8  # examples a visit, in the item-factor model
     bias: bool = False  # an item bias, as a last column of V against 1 in U
     adaptive: bool = True  # Adagrad; False is plain descent
@@ -113,7 +114,7 @@ def fit_users(
 
 @partial(jax.jit, static_argnames=("loss", "pick", "sizes"))
 def _users(key, X, owners, begin, hyper, loss, pick, sizes):
-    batch = min(sizes.batch, X.nnz)
+    batch = min(sizes.batch or batch_size(X.nnz), X.nnz)
 
     def step(s, tables):
         key_slot, key_pick = jax.random.split(jax.random.fold_in(key, s))
@@ -188,6 +189,15 @@ def _items(key, by_user, begin, hyper, loss, pick, sizes):
     table = Table(begin, jnp.ones_like(begin))
     V = jax.lax.fori_loop(0, hyper.epochs * num_chunks, step, table).rows
     return Factors(walk.map_rows(by_user, partial(mean, V=V)), V)
+
+
+def batch_size(nnz: int) -> int:
+    """A power of two near nnz/200, within 32 and 1024.
+
+    Small enough that rows are seldom met twice in a step on stale values, large enough that a
+    step's work outweighs its start.
+    """
+    return int(2 ** np.clip(np.round(np.log2(nnz / 200)), 5, 10))
 
 
 def below(key: Key[Array, ""], shape: tuple[int, ...], bound) -> Int[Array, "..."]:

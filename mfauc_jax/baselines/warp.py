@@ -102,7 +102,7 @@ def fit(
     learning_rate: ArrayLike = 0.05,
     reg: ArrayLike = 0.0,
     epochs: ArrayLike = 20,
-    batch: int = 256,
+    batch: int | None = None,
     trials: int = 10,
     bias: bool = False,
     max_norm: float | None = None,
@@ -116,7 +116,7 @@ def fit(
         learning_rate: α.
         reg: λ, per occurrence.
         epochs: of nnz draws each.
-        batch: draws a step.
+        batch: draws a step; by default `pairwise.batch_size`.
         trials: of a violating negative.
         bias: an item bias, as the last of k + 1 columns.
         max_norm: C of the constraints |u_i|, |v_j| ≤ C, if any.
@@ -134,7 +134,7 @@ def fit_kos(
     learning_rate: ArrayLike = 0.05,
     reg: ArrayLike = 0.0,
     epochs: ArrayLike = 20,
-    batch: int = 256,
+    batch: int | None = None,
     places: tuple[float, ...] = MEDIAN,
     trials: int = 10,
     bias: bool = False,

@@ -1,0 +1,53 @@
+import jax
+import numpy as np
+import pytest
+
+from experiments import bench_baselines, methods
+from mfauc_jax import Interactions
+from mfauc_jax.factors import Factors
+
+KEY = jax.random.key(0)
+
+
+@pytest.fixture(scope="module")
+def X():
+    rng = np.random.default_rng(0)
+    groups = np.kron(np.eye(2), np.ones((15, 12)))
+    return Interactions.from_scipy(groups * (rng.random((30, 24)) < 0.7))
+
+
+def test_the_papers_rows_are_there():
+    rows = [name for name, method in methods.METHODS.items() if method.in_paper]
+    assert rows == [
+        "SoftImpute", "WRMF", "MFAUC hinge", "MFAUC square", "MFAUC sigmoid", "MFAUC logistic",
+        "MFAUC tanh ρ=0.5", "MFAUC tanh ρ=1.0", "MFAUC tanh ρ=2.0", "MFAUC tanh ρ=5.0",
+    ]  # fmt: skip
+    assert methods.WRMF_REGS == (2.0, 0.5, 0.125, 2**-5, 2**-7, 2**-9, 2**-11)
+
+
+@pytest.mark.parametrize("name", ["SoftImpute", "MFAUC tanh ρ=2.0", "Popularity"])
+def test_rows_fit_by_key(name, X):
+    hyper = {"iterations": 2} if "MFAUC" in name else {}
+    factors = methods.get(name).fit(KEY, X, rank=3, **hyper)
+    assert isinstance(factors, Factors) and factors.V.shape[0] == 24
+    assert np.isfinite(factors.U).all()
+
+
+def test_tuning_finds_the_penalty_that_does_not_crush_the_scores(X):
+    method = methods.Method(methods.get("WRMF").fit, {"reg": (1e6, 0.5)})
+    assert methods.tune(KEY, method, X, rank=2, repeats=1) == {"reg": 0.5}
+
+
+def test_a_wrong_name_is_told_its_neighbour():
+    with pytest.raises(ValueError, match="did you mean 'WRMF'"):
+        methods.get("WRFM")
+
+
+def test_bench_targets_are_about_quality_and_time():
+    good = {"seconds": 1.0, **dict.fromkeys(bench_baselines.REPORTED, 0.5)}
+    record = {"dataset": "x", "method": "WARP", "compile": 1.0, "ours": good, "peer": good}
+    assert bench_baselines.met(record) and "met" in bench_baselines.draw([record])
+    for change in ({"seconds": 1.1}, {"auc": 0.48}):
+        worse = record | {"ours": good | change}
+        assert not bench_baselines.met(worse) and "MISSED" in bench_baselines.draw([worse])
+    assert bench_baselines.met(record | {"method": "WRMF", "ours": good | {"seconds": 1.9}})
