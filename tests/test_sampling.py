@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import matrices, quiet, random_factors
 
@@ -14,7 +14,8 @@ def triples(dense, tau=0.0):
     return X, item_weights.make(X, tau)
 
 
-@given(matrices())
+@settings(max_examples=8)
+@given(matrices(max_users=4, max_items=6))
 def test_the_rth_negative_is_the_rth_item_not_in_the_row(dense):
     X = quiet(dense)
     for i, row in enumerate(dense):
@@ -23,7 +24,8 @@ def test_the_rth_negative_is_the_rth_item_not_in_the_row(dense):
             assert int(found) == item
 
 
-@given(matrices(), st.integers(0, 100))
+@settings(max_examples=8)
+@given(matrices(max_users=4, max_items=6), st.integers(0, 100))
 def test_membership_is_found_by_bisection(dense, seed):
     X = quiet(dense)
     users = jnp.arange(len(dense))
@@ -102,7 +104,8 @@ def test_one_user_whose_only_negative_is_the_item_has_no_other_to_draw():
     assert (np.asarray(sample.g_neg)[:, 0] == np.where(alone, 1.0, 0.5)).all()
 
 
-@given(matrices(), st.integers(0, 50), st.sampled_from([0.0, 0.7]))
+@settings(max_examples=5)
+@given(matrices(max_users=5, max_items=5), st.integers(0, 50), st.sampled_from([0.0, 0.7]))
 def test_weights_of_an_item_sample_add_up(dense, seed, tau):
     X = quiet(dense)
     weights = (
