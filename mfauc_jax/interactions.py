@@ -235,9 +235,8 @@ def buckets(X: Interactions, users: np.ndarray | None = None, ratio: int = 4) ->
             offsets = np.arange(lengths[chosen].max())[None, :]
             real = offsets < lengths[chosen][:, None]
             slots = indptr[chosen][:, None] + np.where(real, offsets, 0)
-            arrays = chosen, indices[slots], slots
-            typed = (jnp.asarray(a, jnp.int32) for a in arrays)
-            result.append(Bucket(*typed, jnp.asarray(real, float)))
+            users_, items, at = (jnp.asarray(a, jnp.int32) for a in (chosen, indices[slots], slots))
+            result.append(Bucket(users_, items, at, jnp.asarray(real, float)))
         low, high = high, high * ratio
     return result
 
@@ -291,8 +290,13 @@ def tiles(X: Interactions, budget: int, slot_of: np.ndarray | None = None) -> Ti
     items[at] = np.asarray(X.indices)[slot]
     slots[at] = slot if slot_of is None else slot_of[slot]
     real[at] = exists
-    ints = (jnp.asarray(a) for a in (table, local, items, slots))
-    return Tiles(*ints, jnp.asarray(real, float))
+    return Tiles(
+        jnp.asarray(table),
+        jnp.asarray(local),
+        jnp.asarray(items),
+        jnp.asarray(slots),
+        jnp.asarray(real, float),
+    )
 
 
 def _check_ids(kind: str, ids: Any) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import jax
@@ -134,7 +135,9 @@ class MFAUC:
         if self.start == "svd":
             start = factors.randomised_svd(key_start, X, self.rank)
         else:
-            start = factors.gaussian(key_start, *X.shape, self.rank, self.start_scale)
+            start = factors.gaussian(
+                key_start, X.num_users, X.num_items, self.rank, self.start_scale
+            )
         checkpoints = None
         if self.checkpoint_dir is not None:
             checkpoints = Checkpoints(self.checkpoint_dir, self._fingerprint(X))
@@ -167,16 +170,9 @@ class MFAUC:
         theta = evaluate = None
         if every:
             plan = exact.plan(objective, X, weights)
-
-            def theta(found):
-                return exact.value(objective, found, plan)
-
+            theta = partial(_theta, objective, plan)
         if validation is not None:
-            held = _aligned(validation, X)
-
-            def evaluate(found):
-                return metrics.evaluate(found, X, held, at=(1, 5, 10))
-
+            evaluate = partial(_metrics, X, _aligned(validation, X))
         return Watch(theta, max(every, 1), evaluate, self.validate_every, self.metric)
 
     def _fingerprint(self, X: Interactions) -> dict[str, Any]:
@@ -271,13 +267,21 @@ class MFAUC:
         return _rows("item", self._train.item_ids, np.atleast_1d(items), self._train.num_items)
 
 
+def _theta(objective, plan: exact.Plan, found: Factors):
+    return exact.value(objective, found, plan)
+
+
+def _metrics(X: Interactions, held: Interactions, found: Factors) -> dict[str, float]:
+    return metrics.evaluate(found, X, held, at=(1, 5, 10))
+
+
 def _aligned(data: Any, X: Interactions) -> Interactions:
     """Held-out positives as Interactions over the rows and columns of X."""
     held = Interactions.of(data)
     if held.shape == X.shape and (held.user_ids is None or X.user_ids is None
                                   or np.array_equal(held.user_ids, X.user_ids)):  # fmt: skip
         return held
-    if held.user_ids is None or X.user_ids is None:
+    if held.user_ids is None or held.item_ids is None or X.user_ids is None:
         raise ValueError(f"held-out positives are {held.shape}, training was {X.shape}")
     users = _rows("user", X.user_ids, held.user_ids[np.asarray(held.rows)], X.num_users)
     items = _rows("item", X.item_ids, held.item_ids[np.asarray(held.indices)], X.num_items)

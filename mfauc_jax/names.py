@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-import jax
+from jax.core import Tracer
 from jax.tree_util import Partial
 
 T = TypeVar("T")
@@ -33,6 +33,6 @@ def bind(kind: str, registry: Mapping[str, Callable], choice: str | Callable, **
         raise TypeError(f"{kind} {choice!r} is neither a name nor a function")
     taken = {k: v for k, v in hyper.items() if k in inspect.signature(function).parameters}
     for name, value in taken.items():
-        if not (isinstance(value, jax.core.Tracer) or value > 0):
+        if not (isinstance(value, Tracer) or value > 0):
             raise ValueError(f"{name} = {value} of {kind} {choice!r} must be > 0")
     return Partial(function, **taken)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
@@ -57,11 +58,11 @@ def make(
     loss, weighting = losses.get(loss, beta), weightings.get(weighting, rho)
     for name, number in (("reg", reg), ("spread", spread)):
         for part in jax.tree.leaves(number):
-            if not isinstance(part, jax.core.Tracer) and not (np.asarray(part) >= 0).all():
+            if not isinstance(part, Tracer) and not (np.asarray(part) >= 0).all():
                 raise ValueError(f"{name} = {np.min(part)} must be ≥ 0")
     if weighting.func is weightings.tanh:
         probe = loss(jnp.linspace(-50.0, 50.0, 101))
-        if not isinstance(probe, jax.core.Tracer) and float(probe.min()) < 0:
+        if not isinstance(probe, Tracer) and float(probe.min()) < 0:
             raise ValueError(
                 f"tanh needs a loss that is never negative, but {loss.func.__name__} reaches "
                 f"{float(probe.min()):.3g}: shift it up, as losses.sigmoid does (E4)"

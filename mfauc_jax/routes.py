@@ -3,8 +3,8 @@
 import itertools
 from typing import Any
 
-import jax
 import optax
+from jax.core import Tracer
 
 from mfauc_jax import averaging, names, scaling
 from mfauc_jax import objective as objectives
@@ -67,11 +67,7 @@ def solver(hyper: Hyper, objective: Objective) -> base.Solver:
     """The solver, with every number a traced leaf."""
     name = choose(hyper)
     rate = DEFAULTS[name][1] if hyper.learning_rate is None else hyper.learning_rate
-    if (
-        not isinstance(rate, jax.core.Tracer)
-        and name in ("minibatch", "sequential")
-        and not rate > 0
-    ):
+    if not isinstance(rate, Tracer) and name in ("minibatch", "sequential") and not rate > 0:
         raise ValueError(f"learning_rate = {rate} must be > 0")
     average = averaging.Averaging(hyper.average_start, hyper.average_eta, hyper.average_since)
     if name == "alternating":

@@ -58,8 +58,9 @@ def central_differences(function, at: Factors, step: float = 1e-5) -> Factors:
 def all_gradients(objective, at: Factors, sample, data: exact.Plan) -> dict[str, Factors]:
     """∇θ by every route."""
     forms = {"corrected": closed_form.CORRECTED} | closed_form.misprints(objective)
-    if closed_form.printed(objective) is not None:
-        forms["printed"] = closed_form.printed(objective)
+    printed = closed_form.printed(objective)
+    if printed is not None:
+        forms["printed"] = printed
     found = {k: closed_form.gradients(objective, at, sample, form) for k, form in forms.items()}
     if (objective.loss.func, objective.weighting.func) == (losses.square, weightings.identity):
         found["short"] = closed_form.square_short_form(at, sample, objective.reg)

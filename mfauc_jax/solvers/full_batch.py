@@ -44,10 +44,10 @@ def step(
     updates, memory = OPTIMISER.update(
         grads, memory, state.factors, value=theta, grad=grads, value_fn=value
     )
-    factors = optax.apply_updates(state.factors, updates)
+    factors = Factors(*optax.apply_updates(state.factors, updates))  # type: ignore[misc]
     better = theta <= best  # of the point we leave: a failed search does not spoil the answer
     keep = jax.tree.map(lambda a, b: jnp.where(better, a, b), state.factors, state.average)
-    last = optax.tree.get(memory, "value", default=theta)
+    last = optax.tree_utils.tree_get(memory, "value", default=theta)
     keep = jax.tree.map(lambda a, b: jnp.where(last <= theta, a, b), factors, keep)
     after = base.State(factors, keep, state.iteration + 1, (memory, jnp.minimum(best, theta)))
     return after, base.change(state.factors, factors)
