@@ -33,7 +33,7 @@ def test_phi_is_the_harmonic_sum():
 def test_picks_are_what_drawing_one_by_one_finds(density):
     dense, X = sparse(density=density)
     at = examples(X, 300)
-    pos, neg, weight = warp.FirstViolation(trials=6)(KEY, X, at)
+    pos, neg, weight = jax.jit(warp.FirstViolation(trials=6))(KEY, X, at)
     drawn = np.asarray(pairwise.below(KEY, (300, 6), 25))
     scores = np.asarray(at.u @ at.V.T)
     outcomes = set()
@@ -54,7 +54,7 @@ def test_picks_are_what_drawing_one_by_one_finds(density):
     assert {0, 1, 2} <= outcomes
 
 
-def test_order_statistic_takes_the_best_the_worst_or_by_the_odds():
+def test_order_statistic_takes_the_best_or_the_worst_by_the_odds():
     dense, X = sparse()
     at = examples(X, 4000)
     scores = np.asarray(at.u @ at.V.T)
@@ -62,7 +62,8 @@ def test_order_statistic_takes_the_best_the_worst_or_by_the_odds():
     K = 60  # so many draws nearly surely meet every positive
     top = np.where(relevant, scores, -np.inf).argmax(1)
     bottom = np.where(relevant, scores, np.inf).argmin(1)
-    mixed = np.asarray(warp.OrderStatistic((0.25,) + (0.0,) * (K - 2) + (0.75,))(KEY, X, at).pos)
+    pick = warp.OrderStatistic((0.25,) + (0.0,) * (K - 2) + (0.75,))
+    mixed = np.asarray(jax.jit(pick)(KEY, X, at).pos)
     is_top, is_bottom = mixed == top, mixed == bottom
     assert abs(is_top.mean() - 0.25) < 0.05 and abs(is_bottom.mean() - 0.75) < 0.05
 
@@ -71,7 +72,7 @@ def test_order_statistic_takes_the_best_the_worst_or_by_the_odds():
 def test_gradients_are_finite_differences_given_the_sampled_ranks(pick):
     _, X = sparse(3)
     at = examples(X, 20, scale=0.7)
-    pos, neg, weight = pick(KEY, X, at)
+    pos, neg, weight = jax.jit(pick)(KEY, X, at)
     assert (np.asarray(weight) > 0).sum() > 10
     rows = at.u, at.V[pos], at.V[neg]
     gradients = jax.grad(pairwise.pair_loss, (0, 1, 2))(*rows, weight, pairwise.hinge, 0.1)
