@@ -271,7 +271,7 @@ def _theta(objective, plan: exact.Plan, found: Factors):
     return exact.value(objective, found, plan)
 
 
-def _metrics(X: Interactions, held: Interactions, found: Factors) -> dict[str, float]:
+def _metrics(X: Interactions, held: Interactions, found: Factors) -> dict[str, Any]:
     return metrics.evaluate(found, X, held, at=(1, 5, 10))
 
 

@@ -36,8 +36,8 @@ def step(
     """One direction and its line search. `key` is not used."""
     del key
 
-    def value(factors):
-        return exact.value(objective, factors, data)
+    def value(factors):  # m θ: gradients of size one, which the first line searches need
+        return factors.U.shape[0] * exact.value(objective, factors, data)
 
     memory, best = state.extra
     theta, grads = optax.value_and_grad_from_state(value)(state.factors, state=memory)
