@@ -88,9 +88,15 @@ def user_risk(
     return g_pos @ objective.weighting(rank_loss) + 0.5 * spread * spread_scale * variance
 
 
+def by_row(reg: Any, num_users: int, num_items: int) -> Reg:
+    """λ as a Reg of arrays, [m] and [n]."""
+    reg = reg if isinstance(reg, Reg) else Reg(reg, reg)
+    return Reg(jnp.broadcast_to(reg.user, (num_users,)), jnp.broadcast_to(reg.item, (num_items,)))
+
+
 def penalty(objective: Objective, factors: Factors) -> Float[Array, ""]:
     """(λ/2)(‖U‖²/m + ‖V‖²/n), always in full (E22)."""
-    reg = objective.reg if isinstance(objective.reg, Reg) else Reg(objective.reg, objective.reg)
+    reg = by_row(objective.reg, *(F.shape[0] for F in factors))
     users, items = ((F**2).sum(1) for F in factors)
     return 0.5 * ((reg.user * users).mean() + (reg.item * items).mean())
 

@@ -26,7 +26,7 @@ from mfauc_jax import objective as objectives
 from mfauc_jax.factors import Factors
 from mfauc_jax.interactions import Interactions
 from mfauc_jax.item_weights import Weights
-from mfauc_jax.objective import Objective, Reg
+from mfauc_jax.objective import Objective
 from mfauc_jax.solvers import base
 
 
@@ -104,8 +104,7 @@ def step(
     users = order[fill].reshape(batches, size)
     fresh = (jnp.arange(batches * size) < count).reshape(batches, size)
     optimiser = settings.optimiser(learning_rate)
-    reg = objective.reg if isinstance(objective.reg, Reg) else Reg(objective.reg, objective.reg)
-    by_user, by_item = jnp.broadcast_to(reg.user, (m,)), jnp.broadcast_to(reg.item, (n,))
+    by_user, by_item = objectives.by_row(objective.reg, m, n)
     often = 1 / jnp.maximum(data.drawn, 1e-12)
 
     def one(carry, drawn):

@@ -18,7 +18,7 @@ from mfauc_jax.factors import Factors
 from mfauc_jax.interactions import Interactions
 from mfauc_jax.item_weights import Weights
 from mfauc_jax.names import lookup
-from mfauc_jax.objective import Objective, Reg
+from mfauc_jax.objective import Objective
 from mfauc_jax.solvers import base
 
 
@@ -108,8 +108,7 @@ def step(
     for_items = sampling.for_items(
         key_items, data.X, weights, items, settings.num_users, size, columns
     )
-    reg = objective.reg if isinstance(objective.reg, Reg) else Reg(objective.reg, objective.reg)
-    by_user, by_item = jnp.broadcast_to(reg.user, (m,)), jnp.broadcast_to(reg.item, (n,))
+    by_user, by_item = objectives.by_row(objective.reg, m, n)
     spread = jnp.broadcast_to(objective.spread, (m,))
 
     def user_part(u, V, i, pos, neg, g_pos, g_neg, weight):
