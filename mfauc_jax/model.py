@@ -1,6 +1,8 @@
 """MFAUC: fit, recommend, and the one declaration of every hyper-parameter."""
 
 import dataclasses
+import os
+import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -8,7 +10,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from mfauc_jax import certificate, exact, factors, item_weights, metrics, ranking, routes
+from mfauc_jax import (
+    certificate,
+    exact,
+    factors,
+    item_weights,
+    metrics,
+    model_file,
+    ranking,
+    routes,
+)
 from mfauc_jax.checkpoints import Checkpoints
 from mfauc_jax.factors import Factors
 from mfauc_jax.fit import DivergedError, Stopping, Watch, fit
@@ -19,7 +30,7 @@ def _field(default: Any, text: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": text})
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class MFAUC:
     """Matrix factorisation that maximises the AUC (Eq. 3).
 
@@ -84,6 +95,13 @@ class MFAUC:
         setting = {"step_rule": "unit", "fixed_order": True, "new_user": True, "average_eta": 5.0,
                    "average_since": 0, "learning_rate": 0.05}  # fmt: skip
         return cls.paper(loss, **(setting | changes))
+
+    def __repr__(self) -> str:
+        """What differs from the defaults, to paste back."""
+        given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)
+                 if getattr(self, f.name) is not f.default and getattr(self, f.name) != f.default}  # fmt: skip
+        shown = (f"{k}={getattr(v, '__name__', None) or repr(v)}" for k, v in given.items())
+        return f"MFAUC({', '.join(shown)})"
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Every hyper-parameter by name, as scikit-learn has it."""
@@ -251,10 +269,52 @@ class MFAUC:
         columns = _rows("item", self._train.item_ids, items, self._train.num_items)
         return np.einsum("bk,bk->b", self.user_factors_[rows], self.item_factors_[columns])
 
+    def evaluate(self, held_out: Any, **options: Any) -> dict[str, Any]:
+        """`metrics.evaluate` on held-out positives, those of training taken out of the lists."""
+        held = _aligned(held_out, self._train)
+        return metrics.evaluate(self._fitted(), self._train, held, **options)
+
     def certify(self, held_out: Any, delta: float = 0.05, **options: Any) -> Any:
         """With probability 1 − δ, the true AUC is at least …: see `certificate.certify`."""
         held = _aligned(held_out, self._train)
         return certificate.certify(self._fitted(), self._train, held, delta=delta, **options)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write everything `load` needs to one safetensors file, whole or not at all.
+
+        A function given as loss or weighting is kept by its name only: see `load`.
+        """
+        factors, history = self._fitted(), self.history_
+        summary = {"iterations": len(history), "stopped": self.stopped_,
+                   "last": history[-1] if history else {}, "history": history}  # fmt: skip
+        contents = model_file.Contents(factors, self.train_, self.get_params(), summary)
+        model_file.write(path, contents)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike, **given: Any) -> "MFAUC":
+        """The fitted model of a file; a `model_file.ModelFileError` says what is wrong with others.
+
+        Args:
+            path: what `save` wrote, on this machine or another.
+            given: hyper-parameters in place of the file's, such as the function that was its loss.
+                Without it the model recommends all the same, but cannot fit or fold in.
+        """
+        found = model_file.read(path)
+        known = {f.name for f in dataclasses.fields(cls)}
+        later = sorted(found.params.keys() - known)
+        if later:
+            warnings.warn(f"{path}: {', '.join(later)} of mfauc_jax {found.library_version} "
+                          "is unknown here and left out", stacklevel=2)  # fmt: skip
+        for name in found.give_again:
+            if name not in given:
+                warnings.warn(f"{path}: {name} was {found.params[name]}, which a file cannot hold; to fit or "
+                              f"fold in, give it again: MFAUC.load(path, {name}=…)", stacklevel=2)  # fmt: skip
+        model = cls(**{k: v for k, v in found.params.items() if k in known})
+        model.set_params(**given)
+        history, stopped = found.training.get("history", []), found.training.get("stopped", "")
+        model.factors_, model.train_ = found.factors, found.train
+        model.history_, model.stopped_ = history, stopped
+        return model
 
     @property
     def _train(self) -> Interactions:
@@ -278,8 +338,10 @@ def _metrics(X: Interactions, held: Interactions, found: Factors) -> dict[str, A
 def _aligned(data: Any, X: Interactions) -> Interactions:
     """Held-out positives as Interactions over the rows and columns of X."""
     held = Interactions.of(data)
-    if held.shape == X.shape and (held.user_ids is None or X.user_ids is None
-                                  or np.array_equal(held.user_ids, X.user_ids)):  # fmt: skip
+    pairs = ((held.user_ids, X.user_ids), (held.item_ids, X.item_ids))
+    if held.shape == X.shape and all(
+        mine is None or theirs is None or np.array_equal(mine, theirs) for mine, theirs in pairs
+    ):
         return held
     if held.user_ids is None or held.item_ids is None or X.user_ids is None:
         raise ValueError(f"held-out positives are {held.shape}, training was {X.shape}")

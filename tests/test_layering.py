@@ -12,7 +12,7 @@ LAYERS = (
     "item_weights sampling averaging blocks ranking standing significance metrics spectral data",
     "objective exact scaling",
     "closed_form solvers baselines fold_in bounds certificate",
-    "checkpoints routes fit",
+    "checkpoints routes fit model_file",
     "model sweep selected selection",
     "distributed plots cli",
 )

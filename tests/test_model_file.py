@@ -1,0 +1,234 @@
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+import safetensors.numpy
+import sklearn.base
+from hypothesis import given
+from hypothesis import strategies as st
+from toys import quiet, random_factors
+
+import mfauc_jax as mf
+from mfauc_jax import model_file
+from mfauc_jax.model_file import ModelFileError
+
+RNG = np.random.default_rng(0)
+DENSE = RNG.random((12, 9)) < 0.4
+DENSE[0] = np.arange(9) < 8  # every user and item has a name
+DENSE[:, 8] = np.arange(12) > 2
+HELD = ~DENSE & (RNG.random((12, 9)) < 0.2)
+QUICK = {"rank": 3, "iterations": 2, "progress": False}
+pytestmark = pytest.mark.filterwarnings("ignore:interactions")
+
+
+def frame(dense=DENSE):
+    users, items = np.nonzero(dense)
+    return pd.DataFrame({"user": [f"naïve 🙂 {i}" for i in users], "item": items * 10**12})
+
+
+@pytest.fixture(scope="module")
+def named():
+    return mf.MFAUC(beta=(1.0, 2.0), **QUICK).fit(frame())
+
+
+@pytest.fixture(scope="module")
+def good(named, tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
+    named.save(path)
+    return path
+
+
+def same_answers(a, b, users, items):
+    np.testing.assert_array_equal(a.recommend(users, n=4)[0], b.recommend(users, n=4)[0])
+    np.testing.assert_array_equal(a.recommend(users, n=4)[1], b.recommend(users, n=4)[1])
+    np.testing.assert_array_equal(a.similar_items(items[0])[0], b.similar_items(items[0])[0])
+    np.testing.assert_array_equal(
+        a.predict(users[: len(items)], items), b.predict(users[: len(items)], items)
+    )
+
+
+def test_a_loaded_model_is_the_saved_one(named, good):
+    loaded = mf.MFAUC.load(good)
+    assert loaded == named and loaded.beta == (1.0, 2.0)
+    assert loaded.history_ == named.history_ and loaded.stopped_ == named.stopped_
+    users, items = named.train_.user_ids, named.train_.item_ids
+    assert (loaded.train_.user_ids == users).all() and (loaded.train_.item_ids == items).all()
+    same_answers(loaded, named, users, items)
+    assert loaded.evaluate(frame(HELD)) == named.evaluate(frame(HELD))
+    assert loaded.certify(frame(HELD)) == named.certify(frame(HELD))
+
+
+def test_positions_and_confidences_survive(tmp_path):
+    X = quiet(DENSE * RNG.integers(1, 5, DENSE.shape), confidence=True)
+    wrote = model_file.Contents(
+        random_factors(0, X), X, {"beta": np.float32(2)}, {"stopped": "yes"}
+    )
+    model_file.write(tmp_path / "m", wrote)
+    read = model_file.read(tmp_path / "m")
+    pairs = zip(jax.tree.leaves(read[:2]), jax.tree.leaves(wrote[:2]), strict=True)
+    assert all((a == b).all() for a, b in pairs)
+    assert read.train.user_ids is None and read.train.item_ids is None
+    assert (read.params, read.training) == ({"beta": 2.0}, {"stopped": "yes"})
+
+
+def test_plain_safetensors_opens_it(good, named):
+    tensors = safetensors.numpy.load_file(good)
+    assert (tensors["user_factors"] == named.user_factors_).all()
+    assert (tensors["item_ids"] == named.train_.item_ids).all()
+    with safetensors.safe_open(good, "numpy") as file:
+        about = file.metadata()
+    assert json.loads(about["params"])["rank"] == 3
+    assert json.loads(about["training"])["iterations"] == 2
+    assert about["library_version"] == mf.__version__
+
+
+def rewritten(good, path, **changes):
+    """The file with other metadata and a checksum that fits."""
+    with safetensors.safe_open(good, "numpy") as file:
+        about = file.metadata() | changes
+    tensors = safetensors.numpy.load_file(good)
+    about.pop("sha256")
+    about["sha256"] = model_file._digest(tensors, about)
+    safetensors.numpy.save_file(tensors, path, about)
+    return path
+
+
+def test_versions(good, tmp_path):
+    with pytest.raises(ModelFileError, match="has format 2.0, this library reads 1.x: upgrade"):
+        mf.MFAUC.load(rewritten(good, tmp_path / "m", format_version="2.0"))
+    params = '{"rank": 3, "loss": "square", "later": 1}'
+    with pytest.warns(UserWarning, match="later of mfauc_jax 0.1.0 is unknown here"):
+        model = mf.MFAUC.load(rewritten(good, tmp_path / "m", format_version="1.7", params=params))
+    assert model == mf.MFAUC(rank=3)  # what the file does not tell is the default
+    assert len(model.recommend(model.train_.user_ids[0], n=3)[0]) == 3
+
+
+def test_bad_files_are_named(good, tmp_path):
+    bad, whole = tmp_path / "bad", good.read_bytes()
+    flipped = bytearray(whole)
+    flipped[-5] ^= 1
+    other = safetensors.numpy.save({"weight": np.ones(3)})
+    for text, says in (
+        (b"", "is empty"),
+        (b"user,item\n1,2\n" * 9, "no model file"),
+        (whole[:-100], "is truncated"),
+        (whole[:100], "no model file, or its beginning is damaged"),
+        (bytes(flipped), "is corrupted"),
+        (other, "not a model of mfauc_jax"),
+    ):
+        bad.write_bytes(text)
+        with pytest.raises(ModelFileError, match=says):
+            mf.MFAUC.load(bad)
+    with pytest.raises(ModelFileError, match="not a whole model"):
+        mf.MFAUC.load(rewritten(good, bad, params="[1, 2]"))
+    with pytest.raises(FileNotFoundError):
+        mf.MFAUC.load(tmp_path / "missing")
+
+
+@given(st.data())
+def test_whatever_the_bytes_only_a_model_file_error(good, tmp_path_factory, data):
+    whole = bytearray(good.read_bytes())
+    kind = data.draw(st.sampled_from(["random", "truncated", "header flip", "flip", "zeros"]))
+    if kind == "random":
+        whole = data.draw(st.binary(max_size=200))
+    elif kind == "truncated":
+        whole = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    elif kind == "zeros":
+        at = data.draw(st.integers(0, len(whole) - 9))
+        whole[at : at + 8] = bytes(8) if any(whole[at : at + 8]) else b"\x01" * 8
+    else:
+        at = data.draw(st.integers(0, 2000 if kind == "header flip" else len(whole) - 1))
+        whole[at] ^= 1 << data.draw(st.integers(0, 7))
+    path = tmp_path_factory.getbasetemp() / "fuzzed"
+    path.write_bytes(whole)
+    with pytest.raises(ModelFileError):
+        mf.MFAUC.load(path)
+
+
+def shifted(x, shift=0.5):
+    return (x - 1 - shift) ** 2
+
+
+def test_a_function_is_kept_by_name_and_asked_for_again(tmp_path):
+    model = mf.MFAUC(loss=shifted, **QUICK).fit(quiet(DENSE))
+    model.save(tmp_path / "m")
+    with pytest.warns(UserWarning, match=r"loss was shifted.*MFAUC.load\(path, loss=…\)"):
+        loaded = mf.MFAUC.load(tmp_path / "m")
+    same_answers(loaded, model, np.arange(12), np.arange(9))
+    with pytest.raises(ValueError, match="unknown loss 'shifted'"):
+        loaded.fit(quiet(DENSE))
+    assert mf.MFAUC.load(tmp_path / "m", loss=shifted) == model
+    assert repr(model) == "MFAUC(rank=3, loss=shifted, iterations=2, progress=False)"
+
+
+def test_paths_that_cannot_be_written(named, tmp_path):
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        named.save(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        named.save(tmp_path / "no" / "folder")
+    with pytest.raises(RuntimeError, match="call fit"):
+        mf.MFAUC().save(tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+FULL = """
+import resource, signal, sys
+import mfauc_jax as mf
+model = mf.MFAUC.load(sys.argv[1])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    model.save(sys.argv[1])
+except OSError as error:
+    print(error)
+"""
+KILLED = """
+import sys
+import safetensors.numpy, time
+import mfauc_jax as mf
+model, save = mf.MFAUC.load(sys.argv[1]), safetensors.numpy.save_file
+def slow(tensors, path, metadata):
+    open(path, "wb").write(b"half of it")
+    print("writing", flush=True)
+    time.sleep(60)
+safetensors.numpy.save_file = slow
+model.save(sys.argv[1])
+"""
+
+
+def process(script, path):
+    env = os.environ | {"PYTHONPATH": str(pathlib.Path(mf.__file__).parents[1])}
+    return subprocess.Popen([sys.executable, "-c", script, str(path)], env=env, text=True,
+                            stdout=subprocess.PIPE)  # fmt: skip
+
+
+def test_a_full_disk_or_a_kill_leaves_the_old_file(good, tmp_path):
+    path = tmp_path / "model"
+    path.write_bytes(good.read_bytes())
+    full, killed = process(FULL, path), process(KILLED, path)  # both at once: imports take long
+    said, _ = full.communicate(timeout=120)
+    assert f"cannot write {path}" in said and "what was there before is kept" in said
+    assert killed.stdout is not None and killed.stdout.readline() == "writing\n"
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert path.read_bytes() == good.read_bytes()
+    assert mf.MFAUC.load(path).stopped_ == "iterations"
+
+
+def test_scikit_learn_manners():
+    model = mf.MFAUC(rank=5, loss=shifted, beta=(1.0, 3.0), tau_neg=0.5)
+    twin = sklearn.base.clone(model)
+    assert twin == model and twin is not model and not hasattr(twin, "factors_")
+    assert eval(repr(model), {"MFAUC": mf.MFAUC, "shifted": shifted}) == model
+    assert repr(mf.MFAUC()) == "MFAUC()"
+    with pytest.raises(ValueError, match="did you mean 'rank'"):
+        model.set_params(rang=3)
+    with pytest.raises(TypeError, match="rang"):
+        mf.MFAUC(**{"rang": 3})
