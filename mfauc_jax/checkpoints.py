@@ -5,7 +5,6 @@ import pathlib
 from typing import Any
 
 import jax
-import numpy as np
 
 from mfauc_jax.solvers.base import State
 
@@ -27,9 +26,8 @@ class Checkpoints:
 
     def save(self, state: State, history: list[dict]) -> None:
         """Write the state after `state.iteration` iterations."""
-        leaves = {f"{i:03d}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
         args = self._ocp.args.Composite(
-            state=self._ocp.args.StandardSave(leaves),
+            state=self._ocp.args.StandardSave(_named(state)),
             about=self._ocp.args.JsonSave({"fingerprint": self._fingerprint, "history": history}),
         )
         self._manager.save(int(state.iteration), args=args)
@@ -40,7 +38,6 @@ class Checkpoints:
         iteration = self._manager.latest_step()
         if iteration is None:
             return None
-        leaves, structure = jax.tree.flatten(like)
         about = self._restore(iteration, about=self._ocp.args.JsonRestore())["about"]
         for name, mine in self._fingerprint.items():
             theirs = about["fingerprint"].get(name)
@@ -49,10 +46,10 @@ class Checkpoints:
                     f"{self._folder} holds another fit ({name} = {theirs}, here {mine}): choose "
                     "another checkpoint_dir or delete it"
                 )
-        target = {f"{i:03d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+        target = jax.tree.map(self._ocp.utils.to_shape_dtype_struct, _named(like))
         state = self._restore(iteration, state=self._ocp.args.StandardRestore(target))["state"]
-        restored = [jax.numpy.asarray(state[name]) for name in sorted(target)]
-        return jax.tree.unflatten(structure, restored), list(about["history"])
+        restored = [state[name] for name in sorted(target)]
+        return jax.tree.unflatten(jax.tree.structure(like), restored), list(about["history"])
 
     def _restore(self, iteration: int, **what):
         return self._manager.restore(iteration, args=self._ocp.args.Composite(**what))
@@ -60,3 +57,8 @@ class Checkpoints:
     def close(self) -> None:
         """Let go of the folder."""
         self._manager.close()
+
+
+def _named(state: State) -> dict[str, jax.Array]:
+    """The leaves by number; each process writes its own part of those that are spread out."""
+    return {f"{i:03d}": jax.numpy.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}

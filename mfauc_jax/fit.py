@@ -1,5 +1,6 @@
 """The outer loop: iterations, records, stopping, progress, checkpoints. Plain Python on purpose."""
 
+import functools
 import math
 import sys
 import time
@@ -88,36 +89,38 @@ def fit(
     found = checkpoints.latest(state) if checkpoints else None
     if found:
         state, history = found
-    best = _Best(watch.best, state.average)
+    best, read = _Best(watch.best), solver_at(0).read
     hide = not sys.stderr.isatty() if progress is None else not progress
+    hide = hide or jax.process_index() > 0
     bar = tqdm(
         total=iterations, initial=int(state.iteration), disable=hide, desc="fit", leave=False
     )
-    stopped, last, begun = "iterations", state.average, time.perf_counter()
+    stopped, last, begun = "iterations", state, time.perf_counter()
     spent = history[-1]["seconds"] if history else 0.0
     try:
         for s in range(int(state.iteration), iterations):
             state, info = base.run(solver_at(s).step, key, state, data)
+            seen = functools.cache(functools.partial(read, state, factors))
             record = {"iteration": s + 1, "step_size": float(info.step_size)}
-            record |= _watched(watch, state.average, s + 1, iterations)
+            record |= _watched(watch, seen, s + 1, iterations)
             record["seconds"] = spent + time.perf_counter() - begun
             if not all(math.isfinite(v) for v in record.values()):
                 bad = next(k for k, v in record.items() if not math.isfinite(v))
                 raise DivergedError(
                     f"{bad} is {record[bad]} at iteration {s + 1}; the factors of iteration {s} are kept. "
                     f"{remedy}",
-                    Fitted(last, history, "diverged"),
+                    Fitted(read(last, factors), history, "diverged"),
                 )
-            last = state.average
+            last = state
             history.append(record)
-            best.see(record, state.average)
+            best.see(record, seen)
             bar.update()
             bar.set_postfix(
                 {k: f"{v:.4g}" for k, v in record.items() if k not in ("iteration", "seconds")}
             )
             if checkpoints and ((s + 1) % checkpoint_every == 0 or s + 1 == iterations):
                 checkpoints.save(state, history)
-            if any([callback(s + 1, state.average, record) for callback in callbacks]):
+            if any([callback(s + 1, seen(), record) for callback in callbacks]):
                 stopped = "callback"
                 break
             if _converged(history, stopping):
@@ -130,31 +133,34 @@ def fit(
         stopped = "interrupted"  # what we have is what you get
     finally:
         bar.close()
-    kept = best.factors if best.record is not None else last
+    kept = read(last, factors) if best.factors is None else best.factors
     return Fitted(jax.block_until_ready(kept), history, stopped)
 
 
 class _Best:
     """The factors with the best validation metric so far."""
 
-    def __init__(self, metric: str, factors: Factors):
-        self.metric, self.factors, self.record, self.waited = metric, factors, None, 0
+    def __init__(self, metric: str):
+        self.metric, self.value, self.waited = metric, -math.inf, 0
+        self.factors: Factors | None = None
 
-    def see(self, record: dict, factors: Factors) -> None:
+    def see(self, record: dict, factors: Callable[[], Factors]) -> None:
         if self.metric not in record:
             return
-        if self.record is None or record[self.metric] > self.record[self.metric]:
-            self.record, self.factors, self.waited = record, factors, 0
+        if self.factors is None or record[self.metric] > self.value:
+            self.value, self.factors, self.waited = record[self.metric], factors(), 0
         else:
             self.waited += 1
 
 
-def _watched(watch: Watch, factors: Factors, iteration: int, last: int) -> dict[str, float]:
+def _watched(
+    watch: Watch, factors: Callable[[], Factors], iteration: int, last: int
+) -> dict[str, float]:
     record = {}
     if watch.objective and (iteration % watch.objective_every == 0 or iteration == last):
-        record["objective"] = float(watch.objective(factors))
+        record["objective"] = float(watch.objective(factors()))
     if watch.metrics and (iteration % watch.metrics_every == 0 or iteration == last):
-        record |= {k: float(v) for k, v in watch.metrics(factors).items() if np.ndim(v) == 0}
+        record |= {k: float(v) for k, v in watch.metrics(factors()).items() if np.ndim(v) == 0}
     return record
 
 

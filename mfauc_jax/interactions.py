@@ -90,6 +90,11 @@ class Interactions:
         """Xᵀ: the users of every item, sorted."""
         return _from_sorted_csr(self.to_scipy().T.tocsr(), self, self.item_ids, self.user_ids)
 
+    def take(self, users: np.ndarray) -> "Interactions":
+        """The rows of `users`, in their order."""
+        ids = None if self.user_ids is None else self.user_ids[users]
+        return _from_sorted_csr(self.to_scipy()[users], self, ids, self.item_ids)
+
     @classmethod
     def of(cls, data: Any, *, confidence: bool = False) -> "Interactions":
         """X from whatever holds it.

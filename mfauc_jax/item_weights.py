@@ -29,7 +29,11 @@ class Weights(NamedTuple):
 
 
 def make(
-    X: Interactions, tau: float = 0.0, tau_neg: float | None = None, user_power: float = 0.0
+    X: Interactions,
+    tau: float = 0.0,
+    tau_neg: float | None = None,
+    user_power: float = 0.0,
+    train: Interactions | None = None,
 ) -> Weights:
     """Weights from the data, on the host in float64.
 
@@ -42,6 +46,7 @@ def make(
         tau_neg: exponent on 1 − p̂ for negatives; `tau` unless given.
         user_power: w_i ∝ N_i^user_power. 0 is the paper: every user alike; ½ to 1 lets active
             users count more, as iALS and BPR do, and helps the top of the list (SPEC 4.5).
+        train: the set that p̂ and the mean of N_i^user_power are of, if X has users outside it; else X.
     """
     tau_neg = tau if tau_neg is None else tau_neg
     for name, value in (("tau", tau), ("tau_neg", tau_neg), ("user_power", user_power)):
@@ -49,22 +54,24 @@ def make(
             raise ValueError(f"{name} = {value} must be a finite number")
     m, n = X.shape
     rows, items = np.asarray(X.rows), np.asarray(X.indices)
-    frequency = np.bincount(items, minlength=n) / m  # p̂
+    train = X if train is None else train
+    known = np.bincount(np.asarray(train.indices), minlength=n)
+    frequency = known / train.num_users  # p̂
     confidence = 1.0 if X.confidence is None else np.asarray(X.confidence, np.float64)
-    a = frequency[items] ** tau * confidence
+    a = (np.maximum(known, 1) / train.num_users)[items] ** tau * confidence
     with np.errstate(divide="ignore"):
         b = (1.0 - frequency) ** tau_neg
     b = np.where(np.isfinite(b), b, 0.0)  # p̂ = 1 is nobody's negative
 
     lengths = np.asarray(X.row_lengths)
-    weighable = np.bincount(rows, b[items] > 0, minlength=m)
-    usable = (lengths > 0) & ((b > 0).sum() > weighable)
+    usable = _usable(X, b)
     mass = b.sum() - np.bincount(rows, b[items], minlength=m)
     total = np.bincount(rows, a, minlength=m)
     g = a / total[rows] * usable[rows]
     w = np.where(usable, lengths.astype(float) ** user_power, 0.0)
     if not usable.any():
         raise ValueError("no user has both a positive and a negative item: nothing to rank")
+    mean = (np.asarray(train.row_lengths)[_usable(train, b)].astype(float) ** user_power).mean()
 
     uniform = tau == 0 and X.confidence is None
     pos_table = None if uniform else _row_sums(X, _quantise(g, int(lengths.max())))
@@ -77,11 +84,17 @@ def make(
         jnp.asarray(g, float),
         jnp.asarray(b, float),
         jnp.asarray(np.where(usable, mass, 1.0), float),
-        jnp.asarray(w / w[usable].mean(), float),
+        jnp.asarray(w / mean, float),
         _ints(np.flatnonzero(usable)),
         pos_table,
         *tables,
     )
+
+
+def _usable(X: Interactions, b: np.ndarray) -> np.ndarray:
+    """Which users have a positive, and a negative of non-zero weight."""
+    weighable = np.bincount(np.asarray(X.rows), b[np.asarray(X.indices)] > 0, minlength=X.num_users)
+    return (np.asarray(X.row_lengths) > 0) & ((b > 0).sum() > weighable)
 
 
 def _quantise(p: np.ndarray, longest: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from mfauc_jax import (
     certificate,
     exact,
     factors,
+    ids,
     item_weights,
     metrics,
     model_file,
@@ -22,7 +23,8 @@ from mfauc_jax import (
 )
 from mfauc_jax.checkpoints import Checkpoints
 from mfauc_jax.factors import Factors
-from mfauc_jax.fit import DivergedError, Stopping, Watch, fit
+from mfauc_jax.fit import DivergedError, Fitted, Stopping, Watch, fit
+from mfauc_jax.fold_in import fold_in
 from mfauc_jax.interactions import Interactions
 
 
@@ -51,15 +53,17 @@ class MFAUC:
     tau: float = _field(0.0, "exponent of an item's frequency in g; 0 is uniform")
     tau_neg: float | None = _field(None, "the same in g′; tau unless given")
     user_power: float = _field(0.75, "users count as N_i to this power; 0 is the paper")
-    solver: str = _field("auto", "auto, alternating, minibatch, sequential, full_batch")
+    solver: str = _field("auto", "auto, alternating, minibatch, blockwise, sequential, full_batch")
     iterations: int | None = _field(None, "T; by default what the solver needs")
     learning_rate: float | None = _field(None, "α of minibatch and sequential")
     user_steps: int = _field(6, "alternating: conjugate-gradient steps on U an iteration")
     item_steps: int = _field(3, "alternating: conjugate-gradient steps on V an iteration")
-    optimiser: str = _field("adagrad", "minibatch: adagrad, adam, sgd, rmsprop")
+    optimiser: str = _field("adagrad", "minibatch: adagrad, adam, sgd, rmsprop, unit")
     batch: int = _field(128, "minibatch: users in a batch")
     num_pos: int = _field(10, "minibatch: positives drawn of a user")
     num_neg: int = _field(20, "minibatch: negatives drawn of a user")
+    blocks: int = _field(4, "blockwise: d, rows and columns are cut into d × d blocks")
+    devices: int | None = _field(None, "blockwise: how many to use; None: as many as divide d")
     num_users: int = _field(30, "sequential: κ_W, users drawn for an item")
     num_items: int = _field(10, "sequential: κ_Y, items drawn of a user")
     step_rule: str = _field("rows", "sequential: rows, unit, thousand, plain")
@@ -135,6 +139,30 @@ class MFAUC:
             callbacks: called with (iteration, factors, record); a true answer stops the fit.
         """
         X = Interactions.of(X)
+        order = routes.order(self, X)
+        if order is not None:
+            return self._fit_in(order, X, validation, callbacks)
+        return self._fit(X, validation, callbacks)
+
+    def _fit_in(self, order: np.ndarray, X: Interactions, validation, callbacks) -> "MFAUC":
+        """Fit with the users in another order, and put them back."""
+        back = np.argsort(order)
+
+        def restored(found: Factors) -> Factors:
+            return found._replace(U=found.U[back])
+
+        def told(callback):
+            return lambda s, found, record: callback(s, restored(found), record)
+
+        held = None if validation is None else ids.aligned(validation, X).take(order)
+        try:
+            self._fit(X.take(order), held, [told(callback) for callback in callbacks])
+        finally:
+            if hasattr(self, "factors_"):
+                self.factors_, self.train_ = restored(self.factors_), X
+        return self
+
+    def _fit(self, X: Interactions, validation, callbacks) -> "MFAUC":
         weights = item_weights.make(X, self.tau, self.tau_neg, self.user_power)
         objective = routes.objective(self, X, weights)
         betas, default = routes.betas(self), routes.DEFAULTS[routes.choose(self)][0]
@@ -148,14 +176,7 @@ class MFAUC:
             for b in betas
         ]
         key_start, key_fit = jax.random.split(jax.random.key(self.seed))
-        if self.start not in ("gaussian", "svd"):
-            raise ValueError(f"start = {self.start!r} must be 'gaussian' or 'svd'")
-        if self.start == "svd":
-            start = factors.randomised_svd(key_start, X, self.rank)
-        else:
-            start = factors.gaussian(
-                key_start, X.num_users, X.num_items, self.rank, self.start_scale
-            )
+        start = routes.start(self, key_start, X)
         checkpoints = None
         if self.checkpoint_dir is not None:
             checkpoints = Checkpoints(self.checkpoint_dir, self._fingerprint(X))
@@ -180,8 +201,7 @@ class MFAUC:
         finally:
             if checkpoints is not None:
                 checkpoints.close()
-        self._keep(X, fitted)
-        return self
+        return self._keep(X, fitted)
 
     def _watch(self, objective, X, weights, validation) -> Watch:
         every = self.record_every or (1 if self.tolerance > 0 else 0)
@@ -190,18 +210,21 @@ class MFAUC:
             plan = exact.plan(objective, X, weights)
             theta = partial(_theta, objective, plan)
         if validation is not None:
-            evaluate = partial(_metrics, X, _aligned(validation, X))
+            evaluate = partial(_metrics, X, ids.aligned(validation, X))
         return Watch(theta, max(every, 1), evaluate, self.validate_every, self.metric)
 
     def _fingerprint(self, X: Interactions) -> dict[str, Any]:
-        quiet = ("progress", "checkpoint_dir", "checkpoint_every", "iterations")
+        quiet = ("progress", "checkpoint_dir", "checkpoint_every", "iterations", "devices")
         params = {k: v for k, v in self.get_params().items() if k not in quiet}
         params = {k: getattr(v, "__name__", v) for k, v in params.items()}
         return params | {"users": X.num_users, "items": X.num_items, "positives": X.nnz}
 
-    def _keep(self, X: Interactions, fitted) -> None:
+    def _keep(
+        self, X: Interactions, fitted: Fitted, folded_from: Interactions | None = None, gap=None
+    ) -> "MFAUC":
         self.factors_, self.history_, self.stopped_ = fitted
-        self.train_ = X
+        self.train_, self.folded_from_, self.fold_in_gap_ = X, folded_from, gap
+        return self
 
     @property
     def user_factors_(self) -> np.ndarray:
@@ -237,7 +260,7 @@ class MFAUC:
             allow_items: the only items that may be shown, in the same two forms.
         """
         one = np.ndim(users) == 0
-        rows = _rows("user", self._train.user_ids, np.atleast_1d(users), self._train.num_users)
+        rows = ids.places("user", self._train.user_ids, np.atleast_1d(users), self._train.num_users)
         items, scores = ranking.top_items(
             self._fitted(),
             rows,
@@ -246,37 +269,107 @@ class MFAUC:
             deny=self._item_set(filter_items),
             allow=self._item_set(allow_items),
         )
-        ids = _names(self._train.item_ids, items)
-        return (ids[0], scores[0]) if one else (ids, scores)
+        named = ids.names(self._train.item_ids, items)
+        return (named[0], scores[0]) if one else (named, scores)
 
     def similar_items(self, item: Any, n: int = 10) -> tuple[np.ndarray, np.ndarray]:
         """The n items nearest in angle to each given one, itself left out, and the cosines."""
         V = self.item_factors_
         one = np.ndim(item) == 0
-        rows = _rows("item", self._train.item_ids, np.atleast_1d(item), len(V))
+        rows = ids.places("item", self._train.item_ids, np.atleast_1d(item), len(V))
         unit = V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), 1e-12)
         itself = Interactions.from_pairs(np.arange(len(rows)), rows, shape=(len(rows), len(V)))
         found, cosine = ranking.top_items(
             Factors(unit[rows], unit), np.arange(len(rows)), n, exclude=itself
         )
-        ids = _names(self._train.item_ids, found)
-        return (ids[0], cosine[0]) if one else (ids, cosine)
+        named = ids.names(self._train.item_ids, found)
+        return (named[0], cosine[0]) if one else (named, cosine)
 
     def predict(self, users: Any, items: Any) -> np.ndarray:
         """The score of each (user, item) pair; only a user's own scores compare."""
         users, items = np.broadcast_arrays(np.atleast_1d(users), np.atleast_1d(items))
-        rows = _rows("user", self._train.user_ids, users, self._train.num_users)
-        columns = _rows("item", self._train.item_ids, items, self._train.num_items)
+        rows = ids.places("user", self._train.user_ids, users, self._train.num_users)
+        columns = ids.places("item", self._train.item_ids, items, self._train.num_items)
         return np.einsum("bk,bk->b", self.user_factors_[rows], self.item_factors_[columns])
+
+    def fold_in(self, X_new: Any) -> "MFAUC":
+        """A model of users who were not in training: their u from their positives, the items as here.
+
+        `recommend`, `predict`, `evaluate` and the rest then answer for the new users, their own
+        positives excluded as seen; `fold_in_gap_` bounds what each u misses of its minimum (see
+        `fold_in.fold_in`). This model is left as it is.
+
+        Args:
+            X_new: what `fit` takes, over the same items: external ids if `fit` was given ids, else
+                a matrix with as many columns.
+        """
+        V, X = self._fitted().V, self.folded_from_ or self.train_
+        new = ids.over_items(X_new, X)
+        U, gap = self._solve_users(X, V, new)
+        return dataclasses.replace(self)._keep(new, Fitted(Factors(U, V), [], "folded in"), X, gap)
+
+    def _solve_users(self, X: Interactions, V, new: Interactions):
+        """u of each user of `new`, given V, with the constants of the training set X."""
+        hyper = (self.tau, self.tau_neg, self.user_power)
+        weights = item_weights.make(X, *hyper)
+        own = item_weights.make(new, *hyper, train=X)
+        objective = routes.objective(self, X, weights, new=(new, own))
+        share = weights.usable.shape[0] / X.num_users
+        U, gap = fold_in(objective, V, new, own, usable_share=share)
+        return jax.numpy.asarray(U), gap
+
+    def partial_fit(self, X_new: Any, iterations: int = 2) -> "MFAUC":
+        """Go on from the present factors with further positives, users and items.
+
+        Users and items not seen before come after the known ones. A new item starts as in `fit` with
+        a Gaussian v_j, a new user with the u_i that `fold_in` finds; then follow a few iterations of
+        the solver over old and new positives together, which move every factor a little. On a model
+        without factors this is `fit`.
+
+        Args:
+            X_new: the positives to add, with ids if `fit` was given ids.
+            iterations: of the solver, each one pass over all positives.
+        """
+        if not hasattr(self, "factors_"):
+            return self.fit(X_new)
+        self._refuse_folded("go on from")
+        X, (U, V) = ids.joined(self.train_, X_new), self.factors_
+        m, n = len(U), len(V)
+        key_start, key_fit = jax.random.split(
+            jax.random.fold_in(jax.random.key(self.seed), len(self.history_))
+        )
+        fresh = factors.gaussian(key_start, 1, X.num_items, V.shape[1], self.start_scale)
+        V = jax.numpy.concatenate([V, fresh.V[n:].astype(V.dtype)])
+        if X.num_users > m:
+            U = jax.numpy.concatenate(
+                [U, self._solve_users(X, V, X.take(np.arange(m, X.num_users)))[0]]
+            )
+        weights = item_weights.make(X, self.tau, self.tau_neg, self.user_power)
+        hyper = self
+        if routes.choose(self) == "blockwise":  # the same steps, in one block
+            hyper = dataclasses.replace(self, solver="minibatch")
+        solver = routes.solver(hyper, routes.objective(self, X, weights))
+        fitted = fit(
+            key_fit, lambda _: solver, Factors(U, V), solver.prepare(X, weights), iterations,
+            progress=self.progress,
+        )  # fmt: skip
+        last = self.history_[-1] if self.history_ else {"iteration": 0, "seconds": 0.0}
+        later = [{k: v + last.get(k, 0) if k in ("iteration", "seconds") else v for k, v in r.items()}
+                 for r in fitted.history]  # fmt: skip
+        return self._keep(X, fitted._replace(history=self.history_ + later))
+
+    def _refuse_folded(self, what: str) -> None:
+        if self.folded_from_ is not None:
+            raise ValueError(f"these users were folded in: {what} the model they came from")
 
     def evaluate(self, held_out: Any, **options: Any) -> dict[str, Any]:
         """`metrics.evaluate` on held-out positives, those of training taken out of the lists."""
-        held = _aligned(held_out, self._train)
+        held = ids.aligned(held_out, self._train)
         return metrics.evaluate(self._fitted(), self._train, held, **options)
 
     def certify(self, held_out: Any, delta: float = 0.05, **options: Any) -> Any:
         """With probability 1 − δ, the true AUC is at least …: see `certificate.certify`."""
-        held = _aligned(held_out, self._train)
+        held = ids.aligned(held_out, self._train)
         return certificate.certify(self._fitted(), self._train, held, delta=delta, **options)
 
     def save(self, path: str | os.PathLike) -> None:
@@ -285,6 +378,7 @@ class MFAUC:
         A function given as loss or weighting is kept by its name only: see `load`.
         """
         factors, history = self._fitted(), self.history_
+        self._refuse_folded("save")
         summary = {"iterations": len(history), "stopped": self.stopped_,
                    "last": history[-1] if history else {}, "history": history}  # fmt: skip
         contents = model_file.Contents(factors, self.train_, self.get_params(), summary)
@@ -312,9 +406,7 @@ class MFAUC:
         model = cls(**{k: v for k, v in found.params.items() if k in known})
         model.set_params(**given)
         history, stopped = found.training.get("history", []), found.training.get("stopped", "")
-        model.factors_, model.train_ = found.factors, found.train
-        model.history_, model.stopped_ = history, stopped
-        return model
+        return model._keep(found.train, Fitted(found.factors, history, stopped))
 
     @property
     def _train(self) -> Interactions:
@@ -324,7 +416,7 @@ class MFAUC:
     def _item_set(self, items: Any) -> Any:
         if items is None or isinstance(items, Interactions):
             return items
-        return _rows("item", self._train.item_ids, np.atleast_1d(items), self._train.num_items)
+        return ids.places("item", self._train.item_ids, np.atleast_1d(items), self._train.num_items)
 
 
 def _theta(objective, plan: exact.Plan, found: Factors):
@@ -333,49 +425,3 @@ def _theta(objective, plan: exact.Plan, found: Factors):
 
 def _metrics(X: Interactions, held: Interactions, found: Factors) -> dict[str, Any]:
     return metrics.evaluate(found, X, held, at=(1, 5, 10))
-
-
-def _aligned(data: Any, X: Interactions) -> Interactions:
-    """Held-out positives as Interactions over the rows and columns of X."""
-    held = Interactions.of(data)
-    pairs = ((held.user_ids, X.user_ids), (held.item_ids, X.item_ids))
-    if held.shape == X.shape and all(
-        mine is None or theirs is None or np.array_equal(mine, theirs) for mine, theirs in pairs
-    ):
-        return held
-    if held.user_ids is None or held.item_ids is None or X.user_ids is None:
-        raise ValueError(f"held-out positives are {held.shape}, training was {X.shape}")
-    users = _rows("user", X.user_ids, held.user_ids[np.asarray(held.rows)], X.num_users)
-    items = _rows("item", X.item_ids, held.item_ids[np.asarray(held.indices)], X.num_items)
-    return Interactions.from_pairs(users, items, shape=X.shape)
-
-
-def _rows(kind: str, ids: np.ndarray | None, wanted: np.ndarray, size: int) -> np.ndarray:
-    """The caller's names (or positions) as positions."""
-    if ids is None:
-        if not np.issubdtype(wanted.dtype, np.integer):
-            raise TypeError(f"{kind} {wanted.ravel()[0]!r} is not a position: fit was given no ids")
-        bad = (wanted < 0) | (wanted >= size)
-        if bad.any():
-            raise ValueError(f"{kind} {wanted[bad][0]} is outside range({size})")
-        return wanted
-    order = np.argsort(ids, kind="stable")
-    try:
-        place = np.searchsorted(ids, wanted, sorter=order)
-    except TypeError as error:
-        raise TypeError(f"{kind} ids are {ids.dtype}, not {wanted.dtype}") from error
-    found = order[np.minimum(place, len(ids) - 1)]
-    unknown = ids[found] != wanted
-    if np.any(unknown):
-        bad = wanted[unknown].tolist()
-        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-        raise ValueError(f"unknown {kind} {bad[0]!r}{more}: it was not in the data given to fit")
-    return found
-
-
-def _names(ids: np.ndarray | None, items: np.ndarray) -> np.ndarray:
-    """Positions as the caller's names; −1 (nothing left) stays −1, or "" among strings."""
-    if ids is None:
-        return items
-    empty = "" if ids.dtype.kind in "US" else -1
-    return np.where(items >= 0, ids[np.maximum(items, 0)], np.asarray(empty, ids.dtype))

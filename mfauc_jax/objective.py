@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from mfauc_jax import losses, sampling, weightings
 from mfauc_jax.factors import Factors
-from mfauc_jax.sampling import Sample
+from mfauc_jax.sampling import Pairs, Sample
 
 
 class Reg(NamedTuple):
@@ -79,12 +79,22 @@ def user_risk(
     g_neg: Float[Array, "Q"],
     spread: Any = 0.0,
     spread_scale: Any = 1.0,
+    pairs: Pairs | None = None,
 ) -> Float[Array, ""]:
-    """Σ_p g(y_p) φ(Σ_q g′(y_q) L(γ_pq)) for one user, plus ½ (σ − 1) Var_g′(s) (SPEC 4.5)."""
+    """Σ_p g(y_p) φ(Σ_q g′(y_q) L(γ_pq)) for one user, plus ½ (σ − 1) Var_g′(s) (SPEC 4.5).
+
+    With `pairs` each L(γ_pq), and each (s_q − s_q′)² in Var = ½ Σ_qq′ g′_q g′_q′ (s_q − s_q′)², has a
+    weight of its own.
+    """
     s_neg = V_neg @ u
     margin = (V_pos @ u)[:, None] - s_neg[None, :]  # γ [P, Q]
-    rank_loss = objective.loss(margin) @ g_neg  # [P]
-    variance = g_neg @ (s_neg - g_neg @ s_neg) ** 2
+    if pairs is None:
+        rank_loss = objective.loss(margin) @ g_neg  # [P]
+        variance = g_neg @ (s_neg - g_neg @ s_neg) ** 2
+    else:
+        rank_loss = (pairs.pos_neg * objective.loss(margin)) @ g_neg
+        apart = pairs.neg_neg * (s_neg[:, None] - s_neg[None, :]) ** 2
+        variance = 0.5 * g_neg @ apart @ g_neg
     return g_pos @ objective.weighting(rank_loss) + 0.5 * spread * spread_scale * variance
 
 
@@ -105,8 +115,8 @@ def risk(objective: Objective, factors: Factors, sample: Sample) -> Float[Array,
     """The data term: the mean over the sample's users of w_i · user_risk."""
     spread = jnp.broadcast_to(objective.spread, (factors.U.shape[0],))[sample.users]
     rows = factors.U[sample.users], factors.V[sample.pos], factors.V[sample.neg]
-    over_users = jax.vmap(user_risk, in_axes=(None, 0, 0, 0, 0, 0, 0, None))
-    weighted = (sample.g_pos, sample.g_neg, spread, sample.spread_scale)
+    over_users = jax.vmap(user_risk, in_axes=(None, 0, 0, 0, 0, 0, 0, None, 0))
+    weighted = (sample.g_pos, sample.g_neg, spread, sample.spread_scale, sample.pairs)
     return (sample.user_weight * over_users(objective, *rows, *weighted)).mean()
 
 

@@ -1,22 +1,27 @@
-"""From hyper-parameters to a solver: the one place where names meet the four routes."""
+"""From hyper-parameters to a solver: the one place where names meet the routes."""
 
 import itertools
 from typing import Any
 
+import jax
+import numpy as np
 import optax
 from jax.core import Tracer
+from jaxtyping import Array, Key
 
-from mfauc_jax import averaging, names, scaling
+from mfauc_jax import averaging, blocks, distributed, factors, names, scaling
 from mfauc_jax import objective as objectives
+from mfauc_jax.factors import Factors
 from mfauc_jax.interactions import Interactions
 from mfauc_jax.item_weights import Weights
 from mfauc_jax.objective import Objective
-from mfauc_jax.solvers import alternating, base, full_batch, minibatch, sequential
+from mfauc_jax.solvers import alternating, base, blockwise, full_batch, minibatch, sequential
 
 # iterations and learning rate unless given
 DEFAULTS: dict[str, tuple[int, float]] = {
     "alternating": (8, 0.0),
     "minibatch": (40, 0.1),
+    "blockwise": (40, 0.1),
     "sequential": (300, 0.05),
     "full_batch": (150, 0.0),
 }
@@ -25,6 +30,7 @@ OPTIMISERS = {
     "adam": optax.adam,
     "sgd": optax.sgd,
     "rmsprop": optax.rmsprop,
+    "unit": minibatch.unit,
 }
 
 
@@ -39,14 +45,20 @@ def choose(hyper: Hyper) -> str:
     return hyper.solver
 
 
-def objective(hyper: Hyper, X: Interactions, weights: Weights, beta: Any = None) -> Objective:
-    """The objective; "auto" penalties follow the rule of `scaling`."""
+def objective(
+    hyper: Hyper,
+    X: Interactions,
+    weights: Weights,
+    beta: Any = None,
+    new: tuple[Interactions, Weights] | None = None,
+) -> Objective:
+    """The objective; "auto" penalties follow the rule of `scaling` (of the users in `new`, if given)."""
     reg, spread = hyper.reg, hyper.spread
     for name, given in (("reg", reg), ("spread", spread)):
         if isinstance(given, str) and given != "auto":
             raise ValueError(f"{name} = {given!r} is neither a number nor 'auto'")
     if isinstance(reg, str) or isinstance(spread, str):
-        rule = scaling.rule(X, weights)
+        rule = scaling.rule(X, weights, new=new)
         reg = rule.reg if isinstance(reg, str) else reg
         spread = rule.spread if isinstance(spread, str) else spread
     beta = betas(hyper)[-1] if beta is None else beta
@@ -67,19 +79,50 @@ def solver(hyper: Hyper, objective: Objective) -> base.Solver:
     """The solver, with every number a traced leaf."""
     name = choose(hyper)
     rate = DEFAULTS[name][1] if hyper.learning_rate is None else hyper.learning_rate
-    if not isinstance(rate, Tracer) and name in ("minibatch", "sequential") and not rate > 0:
+    stepping = name in ("minibatch", "blockwise", "sequential")
+    if stepping and not isinstance(rate, Tracer) and not rate > 0:
         raise ValueError(f"learning_rate = {rate} must be > 0")
     average = averaging.Averaging(hyper.average_start, hyper.average_eta, hyper.average_since)
     if name == "alternating":
         return alternating.make(objective, hyper.user_steps, hyper.item_steps)
     if name == "full_batch":
         return full_batch.make(objective)
-    if name == "minibatch":
+    if name in ("minibatch", "blockwise"):
         chosen = names.lookup("optimiser", OPTIMISERS, hyper.optimiser)
         sizes = minibatch.Settings(hyper.batch, hyper.num_pos, hyper.num_neg, chosen)
-        return minibatch.make(objective, rate, average, sizes)
+        if name == "minibatch":
+            return minibatch.make(objective, rate, average, sizes)
+        mesh = blockwise.mesh(hyper.blocks, hyper.devices)
+        return blockwise.make(
+            objective, rate, average, blockwise.Settings(hyper.blocks, mesh, sizes)
+        )
     settings = sequential.Settings(
         hyper.num_users, hyper.num_items, hyper.step_rule, hyper.fixed_order, hyper.new_user,
         hyper.stratified, hyper.max_norm,
     )  # fmt: skip
     return sequential.make(objective, rate, average, settings)
+
+
+def start(hyper: Hyper, key: Key[Array, ""], X: Interactions) -> Factors:
+    """Where the fit begins; a process of several draws its own users' rows only."""
+    if hyper.start == "svd" and jax.process_count() == 1:
+        return factors.randomised_svd(key, X, hyper.rank)
+    if hyper.start != "gaussian":
+        raise ValueError(f"start = {hyper.start!r} must be 'gaussian' or (in one process) 'svd'")
+    if choose(hyper) != "blockwise":
+        return factors.gaussian(key, *X.shape, hyper.rank, hyper.start_scale)
+    return blockwise.start(key, *X.shape, hyper.rank, hyper.start_scale, hyper.blocks)
+
+
+def order(hyper: Hyper, X: Interactions) -> np.ndarray | None:
+    """Users as the blockwise route wants them, or None: as they are.
+
+    Processes are given their users in order (`distributed.users`).
+    """
+    if choose(hyper) != "blockwise":
+        return None
+    if jax.process_count() > 1:
+        return None
+    blocks.check(hyper.blocks, *X.shape)
+    key = distributed.deal_key(hyper.seed)
+    return blocks.deal(key, np.asarray(X.row_lengths), hyper.blocks)

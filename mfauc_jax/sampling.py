@@ -25,6 +25,14 @@ class Sample(NamedTuple):
     g_neg: Float[Array, "b Q"]
     user_weight: Float[Array, "b"]
     spread_scale: float | Float[Array, ""]  # Q/(Q − 1) when sampled, 1 when exact
+    pairs: "Pairs | None" = None  # None: every pair counts alike
+
+
+class Pairs(NamedTuple):
+    """What a pair of drawn items counts for, where some pairs could meet more often than others."""
+
+    pos_neg: Float[Array, "*b P Q"]
+    neg_neg: Float[Array, "*b Q Q"]
 
 
 def everything(X: Interactions, weights: Weights) -> Sample:
@@ -166,7 +174,7 @@ def _positives(bits, X: Interactions, weights: Weights, users):
     table = weights.pos_table
     total = table[end - 1]
     x = _below(bits, total)
-    slot = _first(X.row_bits, start, end, lambda t: table[t] > x)
+    slot = first(X.row_bits, start, end, lambda t: table[t] > x)
     mass = table[slot] - jnp.where(slot > start, table[slot - 1], 0)
     return X.indices[slot], weights.g[slot] * (total / mass).astype(weights.g.dtype) / count
 
@@ -194,7 +202,7 @@ def contains(
 ) -> tuple[Bool[Array, "..."], Int[Array, "..."]]:
     """Whether j ∈ ω_i, and the first slot of row i whose item is ≥ j."""
     start, end = X.indptr[users], X.indptr[users + 1]
-    slot = _first(X.row_bits, start, end, lambda t: X.indices[t] >= items)
+    slot = first(X.row_bits, start, end, lambda t: X.indices[t] >= items)
     return (slot < end) & (X.indices[jnp.minimum(slot, X.nnz - 1)] == items), slot
 
 
@@ -246,7 +254,7 @@ def _complement(X, neg_table, row_table, users, x):
     def passed(t):  # mass of the complement before the positive at slot t exceeds x
         return _table(neg_table, X.indices[t] + 1) - rows(t) > x
 
-    slot = _first(X.row_bits, start, end, passed)
+    slot = first(X.row_bits, start, end, passed)
     y = x + jnp.where(slot > start, rows(jnp.maximum(slot - 1, 0)), 0)
     if neg_table is None:
         return y, jnp.ones_like(y)
@@ -273,7 +281,7 @@ def _row_table(X, weights, users, slot):
     return jnp.where(slot > start, weights.row_table[jnp.maximum(slot - 1, 0)], 0)
 
 
-def _first(bits: int, low, high, holds):
+def first(bits: int, low, high, holds):
     """The first t in [low, high) where `holds`, which is monotone in t; else high."""
 
     def halve(_, interval):

@@ -26,6 +26,7 @@ def rule(
     spread_power: float = 1 / 3,
     user_power: float = 0.5,
     item_power: float = 0.75,
+    new: tuple[Interactions, Weights] | None = None,
 ) -> Scale:
     """λ_i, λ_j and σ_i − 1 for any data, as multiples of the gradient's noise at zero.
 
@@ -36,6 +37,7 @@ def rule(
 
     in m θ = Σ w_i θ_i + ½ Σ l_i |u_i|² + ½ Σ l_j |v_j|². Beyond the paper; made for the square loss
     with w_i ∝ N_i^¾. `strength` multiplies l: larger favours AUC on sparse data, smaller the top.
+    With `new`, λ_i and σ_i are those of other users; l, h and the means stay those of X.
     """
     m, n = X.shape
     rows, items = np.asarray(X.rows), np.asarray(X.indices)
@@ -43,13 +45,21 @@ def rule(
     mass = np.asarray(weights.neg_mass, np.float64)
     lengths = np.maximum(np.asarray(X.row_lengths), 1)
     usable = w > 0
-    sigma = np.where(usable, spread * (np.maximum(n - lengths, 1) / lengths) ** spread_power, 1.0)
+
+    def sigmas(lengths, w):
+        ratio = np.maximum(n - lengths, 1) / np.maximum(lengths, 1)
+        return np.where(w > 0, spread * ratio**spread_power, 1.0)
+
+    def heavy(of):
+        return np.where(of > 0, of, w[usable].min()) ** user_power
+
+    sigma = sigmas(lengths, w)
     noise = strength * (1 + np.sqrt(n / m)) * np.sqrt((w**2 / lengths)[usable].mean())
-    heavy = np.where(usable, w, w[usable].min()) ** user_power
     pull = w * sigma / mass  # g′_ij is b_j / mass_i on the complement
     h = np.bincount(items, w[rows] * g - pull[rows] * b[items], minlength=n) + b * pull.sum()
     held = np.maximum(h, 1e-12) ** item_power
-    by_user = noise * heavy / heavy[usable].mean()
+    asked, w_asked = (X, w) if new is None else (new[0], np.asarray(new[1].user, np.float64))
+    by_user = noise * heavy(w_asked) / heavy(w)[usable].mean()
     by_item = noise * (m / n) * held / held.mean()
     reg = Reg(jnp.asarray(by_user, float), jnp.asarray(by_item * n / m, float))
-    return Scale(reg, jnp.asarray(sigma - 1, float))
+    return Scale(reg, jnp.asarray(sigmas(np.asarray(asked.row_lengths), w_asked) - 1, float))

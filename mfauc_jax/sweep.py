@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Key
 
-from mfauc_jax import exact, factors, item_weights, metrics, routes
+from mfauc_jax import exact, item_weights, metrics, routes
 from mfauc_jax.data.splits import Split
 from mfauc_jax.factors import Factors
 from mfauc_jax.interactions import Interactions
@@ -142,7 +142,7 @@ def score(
     ]
     iterations = first.iterations or routes.DEFAULTS[routes.choose(first)][0]
     key_start, key_fit = jax.random.split(jax.random.key(first.seed))
-    state = stages[0][0].init(_start(key_start, first, train))
+    state = stages[0][0].init(routes.start(first, key_start, train))
     data = _same_bits(stages[0][0].prepare(train, weights), X)
     found: dict[int, Any] = {}
     shapes = [
@@ -176,14 +176,6 @@ def lengths(criterion: str) -> tuple[int, ...]:
 
 def _shape(step: Any) -> Any:
     return jax.tree.structure(step), tuple(np.shape(leaf) for leaf in jax.tree.leaves(step))
-
-
-def _start(key: Key[Array, ""], model: MFAUC, X: Interactions) -> Factors:
-    if model.start not in ("gaussian", "svd"):
-        raise ValueError(f"start = {model.start!r} must be 'gaussian' or 'svd'")
-    if model.start == "svd":
-        return factors.randomised_svd(key, X, model.rank)
-    return factors.gaussian(key, *X.shape, model.rank, model.start_scale)
 
 
 def _same_bits(data: Any, X: Interactions) -> Any:

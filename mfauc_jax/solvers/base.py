@@ -35,6 +35,8 @@ class Solver(NamedTuple):
     prepare: Callable[[Interactions, Weights], Any]  # the data as the step wants it, on the host
     init: Callable[[Factors], State]
     step: Callable[[Key[Array, ""], State, Any], tuple[State, Info]]
+    # the averages over this process's users and all items, shaped as the start was
+    read: Callable[[State, Factors], Factors] = lambda state, like: state.average
 
 
 def start(factors: Factors, extra: Any = ()) -> State:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.tree_util import Partial
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from mfauc_jax import averaging, sampling
 from mfauc_jax import objective as objectives
@@ -28,6 +28,17 @@ from mfauc_jax.interactions import Interactions
 from mfauc_jax.item_weights import Weights
 from mfauc_jax.objective import Objective
 from mfauc_jax.solvers import base
+
+
+def unit(learning_rate: Any) -> optax.GradientTransformation:
+    """Every row moves by exactly α, as in the authors' figures (REPRODUCTION.md: the step rule)."""
+
+    def along(gradient, params):
+        del params
+        norm = jnp.linalg.norm(gradient, axis=-1, keepdims=True)
+        return -learning_rate * gradient / jnp.maximum(norm, 1e-30)
+
+    return optax.stateless(along)
 
 
 @jax.tree_util.register_static
@@ -54,6 +65,14 @@ class Data(NamedTuple):
     X: Interactions
     weights: Weights
     drawn: Float[Array, "n"]
+
+
+class Tables(NamedTuple):
+    """What a step reads and writes."""
+
+    factors: Factors
+    memory: tuple[Any, Any]  # the optimiser's, of users and of items
+    buffer: Float[Array, "n k"]  # zeros between steps
 
 
 def make(
@@ -96,47 +115,85 @@ def step(
 ) -> tuple[base.State, base.Info]:
     """One iteration: every usable user once."""
     (m, n), weights = data.X.shape, data.weights
-    count, size = weights.usable.shape[0], min(settings.batch, weights.usable.shape[0])
-    batches = -(-count // size)
-    key_order, key_draw = jax.random.split(key)
-    order = jax.random.permutation(key_order, weights.usable)
-    fill = jnp.arange(batches * size) % count  # the last batch is filled with weightless repeats
-    users = order[fill].reshape(batches, size)
-    fresh = (jnp.arange(batches * size) < count).reshape(batches, size)
+    count = weights.usable.shape[0]
     optimiser = settings.optimiser(learning_rate)
     by_user, by_item = objectives.by_row(objective.reg, m, n)
     often = 1 / jnp.maximum(data.drawn, 1e-12)
 
-    def one(carry, drawn):
-        factors, (user_state, item_state), buffer = carry
+    def one(tables, drawn):
         key, users, fresh = drawn
         sample = sampling.uniform(key, data.X, weights, users, settings.num_pos, settings.num_neg)
-        sample = sample._replace(user_weight=sample.user_weight * fresh)
         items = jnp.concatenate([sample.pos, sample.neg], 1)
-        rows_U, rows_V = factors.U[users], factors.V[items]
+        pulls = by_user[users], (by_item * often)[items]  # λ_j over its expected draws
+        return descend(optimiser, objective, tables, sample, fresh, pulls, n / count), None
 
-        def batch_risk(rows_U, rows_V):  # Σ_i w_i risk_i of the gathered rows
-            return _gathered_risk(objective, rows_U, rows_V, sample) * size
-
-        dU, dV = jax.grad(batch_risk, (0, 1))(rows_U, rows_V)
-        dU = dU + by_user[users][:, None] * rows_U * fresh[:, None]
-        pull = (by_item * often)[items] * fresh[:, None]  # λ_j over its expected draws
-        dV = dV * (n / count) + pull[:, :, None] * rows_V
-        U, user_state = _touch(optimiser, factors.U, user_state, users, dU, fresh)
-        # duplicates: add up in a buffer of zeros, read the sum at every copy, write equal rows, clear
-        flat, flat_dV = items.reshape(-1), dV.reshape(-1, dV.shape[-1])
-        buffer = buffer.at[flat].add(flat_dV)
-        V, item_state = _touch(optimiser, factors.V, item_state, flat, buffer[flat])
-        buffer = buffer.at[flat].set(0.0)
-        return (Factors(U, V), (user_state, item_state), buffer), None
-
-    keys = jax.random.split(key_draw, batches)
-    carry = (state.factors, *state.extra)
-    (factors, memory, buffer), _ = jax.lax.scan(one, carry, (keys, users, fresh))
+    tables = Tables(state.factors, *state.extra)
+    tables, _ = jax.lax.scan(one, tables, batches(key, weights.usable, settings.batch))
     iteration = state.iteration + 1
-    mean = averaging.update(average, state.average, factors, iteration)
-    after = base.State(factors, mean, iteration, (memory, buffer))
-    return after, base.change(state.factors, factors)
+    mean = averaging.update(average, state.average, tables.factors, iteration)
+    after = base.State(tables.factors, mean, iteration, (tables.memory, tables.buffer))
+    return after, base.change(state.factors, tables.factors)
+
+
+def batches(
+    key: Key[Array, ""], users: Int[Array, "count"], most: int
+) -> tuple[Key[Array, "s"], Int[Array, "s b"], Bool[Array, "s b"]]:
+    """Every user once, shuffled, in batches of `most`, each with a key.
+
+    The last batch is filled up with repeats, which the third array calls False.
+    """
+    count = users.shape[0]
+    size = min(most, count)
+    steps = -(-count // size)
+    key_order, key_draw = jax.random.split(key)
+    order = jax.random.permutation(key_order, users)
+    at = jnp.arange(steps * size)
+    shape = (steps, size)
+    return (
+        jax.random.split(key_draw, steps),
+        order[at % count].reshape(shape),
+        (at < count).reshape(shape),
+    )
+
+
+def descend(
+    optimiser: optax.GradientTransformation,
+    objective: Objective,
+    tables: Tables,
+    sample: sampling.Sample,
+    fresh: Bool[Array, "b"],
+    pulls: tuple[Float[Array, "b"], Float[Array, "b P_plus_Q"]],
+    item_scale: Any,
+) -> Tables:
+    """One step of the optimiser on the rows of a sample.
+
+    Args:
+        optimiser: row by row.
+        objective: its reg is not read.
+        tables: what is read and written.
+        sample: of distinct users, but for weightless repeats.
+        fresh: False for the repeats.
+        pulls: λ of each drawn user and item.
+        item_scale: turns the sum over users' risks into n θ.
+    """
+    (factors, (user_state, item_state), buffer), users = tables, sample.users
+    sample = sample._replace(user_weight=sample.user_weight * fresh)
+    items = jnp.concatenate([sample.pos, sample.neg], 1)
+    rows_U, rows_V = factors.U[users], factors.V[items]
+
+    def batch_risk(rows_U, rows_V):  # Σ_i w_i risk_i of the gathered rows
+        return _gathered_risk(objective, rows_U, rows_V, sample) * users.shape[0]
+
+    dU, dV = jax.grad(batch_risk, (0, 1))(rows_U, rows_V)
+    dU = dU + (pulls[0] * fresh)[:, None] * rows_U
+    dV = dV * item_scale + (pulls[1] * fresh[:, None])[:, :, None] * rows_V
+    U, user_state = _touch(optimiser, factors.U, user_state, users, dU, fresh)
+    # duplicates: add up in a buffer of zeros, read the sum at every copy, write equal rows, clear
+    flat, flat_dV = items.reshape(-1), dV.reshape(-1, dV.shape[-1])
+    buffer = buffer.at[flat].add(flat_dV)
+    V, item_state = _touch(optimiser, factors.V, item_state, flat, buffer[flat])
+    buffer = buffer.at[flat].set(0.0)
+    return Tables(Factors(U, V), (user_state, item_state), buffer)
 
 
 def _gathered_risk(objective, rows_U, rows_V, sample):

@@ -1,0 +1,100 @@
+"""A thin door to JAX's own multi-process runtime.
+
+    mf.distributed.initialize()                        # in every process, before any array exists
+    mine = mf.distributed.users(lengths, blocks=8)     # the rows this process should load, in this order
+    model = mf.MFAUC(solver="blockwise", blocks=8).fit(X[mine])
+
+Every process passes its own users and the whole catalogue's columns, and ends with its own users'
+factors and all items'. On CPU the processes talk by gloo, JAX's default.
+"""
+
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mfauc_jax import blocks as blocking
+
+
+def initialize(
+    coordinator: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    *,
+    timeout: int = 60,
+    heartbeat: int = 20,
+) -> None:
+    """Join the other processes.
+
+    Args:
+        coordinator: "host:port" of process 0; else MFAUC_COORDINATOR, else what JAX detects (Slurm,
+            MPI, Kubernetes, cloud TPUs).
+        num_processes: how many there are; else MFAUC_NUM_PROCESSES.
+        process_id: which one this is; else MFAUC_PROCESS_ID.
+        timeout: seconds to wait for the others before giving up.
+        heartbeat: a process silent for so many seconds is taken for dead, and the others end.
+    """
+    given = {
+        "coordinator_address": coordinator or os.environ.get("MFAUC_COORDINATOR"),
+        "num_processes": _number(num_processes, "MFAUC_NUM_PROCESSES"),
+        "process_id": _number(process_id, "MFAUC_PROCESS_ID"),
+    }
+    here = f"process {given['process_id']} of {given['num_processes']}"
+    try:
+        jax.distributed.initialize(
+            **given, initialization_timeout=timeout, heartbeat_timeout_seconds=heartbeat
+        )
+    except Exception as error:
+        reason = str(error).splitlines()[0]
+        raise RuntimeError(
+            f"{here} could not join {given['coordinator_address']} within {timeout} s: start all "
+            f"processes, process 0 on that address, and check that its port is open ({reason})"
+        ) from error
+
+
+def _number(given: int | None, variable: str) -> int | None:
+    if given is not None or variable not in os.environ:
+        return given
+    try:
+        return int(os.environ[variable])
+    except ValueError:
+        raise ValueError(f"{variable} = {os.environ[variable]!r} must be an integer") from None
+
+
+def users(lengths: Any, blocks: int, seed: int = 0) -> np.ndarray:
+    """The rows of X that this process should hold, in the order to hold them in.
+
+    Args:
+        lengths: N_i of all users, which the deal balances.
+        blocks: d of the fit; a multiple of the number of processes.
+        seed: the fit's.
+    """
+    lengths, count = np.asarray(lengths), jax.process_count()
+    if blocks % count:
+        raise ValueError(f"blocks = {blocks} must be a multiple of the {count} processes")
+    order = blocking.deal(deal_key(seed), lengths, blocks)
+    ends = np.cumsum(blocking.sizes(len(lengths), blocks))[blocks // count - 1 :: blocks // count]
+    return np.split(order, ends[:-1])[jax.process_index()]
+
+
+def deal_key(seed: int) -> jax.Array:
+    """The key that deals users to blocks, the same in every process."""
+    return jax.random.fold_in(jax.random.key(seed), 0xDEA1)
+
+
+def total(local: Any) -> np.ndarray:
+    """The sum of an array over all processes, on the host."""
+    if jax.process_count() == 1:
+        return np.asarray(local)
+    return everyone(local).sum(0)
+
+
+def everyone(local: Any) -> np.ndarray:
+    """Every process's array, stacked, on the host."""
+    if jax.process_count() == 1:
+        return np.asarray(local)[None]
+    from jax.experimental import multihost_utils
+
+    return np.asarray(multihost_utils.process_allgather(jnp.asarray(local)))

@@ -1,0 +1,479 @@
+"""The paper's parallel algorithm (Section 2.2) over a mesh of devices, in one process or many.
+
+Users and items are cut into d blocks each. An iteration visits every one of the d × d blocks once, in d
+rounds of d that share no row and no column (`blocks.schedule`); a visit is the minibatch route on the
+positives and negatives inside the block. Users stay where they are; blocks of items travel round the
+ring of devices. Which items share a block is drawn anew in every iteration.
+
+Paper: rows are reassigned too; here: users are dealt to blocks once a fit, so that a process can hold
+its own users only. A user's pairs depend on the *column* block alone, so nothing is lost but the
+order of updates.
+
+What makes it the objective of Eq. 3 (SPEC 3.5): item p is in one block of an iteration, and negative q
+meets it there with probability about 1/d, so that L(γ_pq) counts for about d (`blocks.together`). Within
+a block κ items are drawn uniformly and weighted by how many there are. Over an iteration the gradients
+add up to m ∂θ/∂u_i and n ∂θ/∂v_j in expectation for φ = identity, any g, λ and spread. tanh sees an inner
+sum over a part of the negatives and is biased, as for every sample (SPEC 3.4).
+
+d blocks run on any number of devices that divides d and end with the same factors.
+"""
+
+import dataclasses
+import itertools
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.tree_util import Partial
+from jaxtyping import Array, Float, Int, Key
+
+from mfauc_jax import averaging, blocks, distributed, factors, sampling
+from mfauc_jax.factors import Factors
+from mfauc_jax.interactions import Interactions
+from mfauc_jax.item_weights import Weights
+from mfauc_jax.objective import Objective, Reg
+from mfauc_jax.solvers import base, minibatch
+
+AXIS = "blocks"
+SPLIT, WHOLE = PartitionSpec(AXIS), PartitionSpec()
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What shapes the program.
+
+    Attributes:
+        blocks: d.
+        mesh: the devices, whose number divides d.
+        inner: batches, draws and optimiser of a visit.
+    """
+
+    blocks: int
+    mesh: Mesh
+    inner: minibatch.Settings = minibatch.Settings()
+
+
+class Users(NamedTuple):
+    """What belongs to row blocks and stays at home; the first axis is the d blocks."""
+
+    items: Int[Array, "d E"]  # positives, row by row; padding is the item after the last
+    rows: Int[Array, "d E"]  # the user within the block; padding is the user after the last
+    g: Float[Array, "d E"] | None  # None: 1/N_i
+    length: Int[Array, "d u"]  # N_i
+    neg_mass: Float[Array, "d u"]
+    weight: Float[Array, "d u"]  # w_i; 0 for users nothing can be learnt from, and for padding
+    reg: Float[Array, "d u"] | None  # λ_i and σ_i − 1 where they differ between users
+    spread: Float[Array, "d u"] | None
+
+
+class Items(NamedTuple):
+    """What every device knows of all items, padded to a multiple of d."""
+
+    b: Float[Array, "n"]  # 0 for padding, which is drawn but counts for nothing
+    stratum: Int[Array, "n"]
+    together: Float[Array, "S"]
+    reg: Float[Array, "n"] | None
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """The matrix as blocks of rows."""
+
+    users: Users
+    items: Items
+    scale: Float[Array, ""]  # n over the number of usable users
+    row_bits: int = dataclasses.field(metadata={"static": True})
+
+
+def mesh(num_blocks: int, devices: int | None = None) -> Mesh:
+    """The first `devices` devices in a ring; by default as many as there are and divide d."""
+    known = jax.devices()
+    if devices is None and jax.process_count() == 1:
+        devices = max(c for c in range(1, len(known) + 1) if num_blocks % c == 0)
+    devices = len(known) if devices is None else devices
+    if not 1 <= devices <= len(known):
+        raise ValueError(f"devices = {devices} must be in 1 … {len(known)}, what JAX sees")
+    if num_blocks % devices:
+        raise ValueError(f"blocks = {num_blocks} must be a multiple of the {devices} devices")
+    return Mesh(np.array(known[:devices]), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def make(
+    objective: Objective,
+    learning_rate: Any = 0.1,
+    average: averaging.Averaging = averaging.Averaging(0),
+    settings: Settings | None = None,
+) -> base.Solver:
+    """Descent on blocks; any loss, φ, g, g′. Users come in the order of `blocks.deal`."""
+    settings = settings or Settings(4, mesh(4))
+    place = partial(_place, settings.mesh)
+    reg = objective.reg if isinstance(objective.reg, Reg) else Reg(objective.reg, objective.reg)
+    scalars = Reg(*(0.0 if np.ndim(part) else part for part in reg))
+    spread = 0.0 if np.ndim(objective.spread) else objective.spread
+    plain = objective._replace(reg=scalars, spread=spread)
+
+    def prepare(X: Interactions, weights: Weights) -> Data:
+        return _prepare(settings, objective._replace(reg=reg), X, weights)
+
+    def init(at: Factors) -> base.State:
+        d, optimiser = settings.blocks, settings.inner.optimiser(learning_rate)
+        users = _Rows(at.U.shape[0], settings.blocks)
+        U = place(users.blocked(np.asarray(at.U)).reshape(-1, at.U.shape[1]), users.all)
+        V = np.pad(np.asarray(at.V), ((0, -at.V.shape[0] % d), (0, 0)))
+        home = Factors(U, place(V))
+        memory = tuple(_like(optimiser.init, F, settings.mesh) for F in home)
+        copy = jax.jit(lambda tree: jax.tree.map(lambda a: a + 0, tree))
+        return base.State(home, copy(home), place(np.zeros((), int), spec=WHOLE), memory)
+
+    def read(state: base.State, like: Factors) -> Factors:
+        users = _Rows(like.U.shape[0], settings.blocks)
+        shards = sorted(state.average.U.addressable_shards, key=lambda s: s.index[0].start or 0)
+        U = np.concatenate([np.asarray(s.data) for s in shards])
+        everywhere = NamedSharding(settings.mesh, WHOLE)
+        V = jax.jit(lambda a: a, out_shardings=everywhere)(state.average.V)
+        whole = np.asarray(V.addressable_data(0))[: like.V.shape[0]]
+        return Factors(jnp.asarray(U[users.real()]), jnp.asarray(whole))
+
+    step_ = Partial(step, settings, plain, learning_rate, average)
+    return base.Solver(prepare, init, step_, read)
+
+
+def start(
+    key: Key[Array, ""], num_users: int, num_items: int, rank: int, scale: float, num_blocks: int
+) -> Factors:
+    """N(0, scale²) entries, block by block: a process draws its own users' rows and no others."""
+    users = _Rows(num_users, num_blocks)
+    key_users, key_items = jax.random.split(key)
+    keys = [jax.random.fold_in(key_users, users.first + a) for a in range(len(users.sizes))]
+    whole = (factors.gaussian(k, users.most, 1, rank, scale).U for k in keys)
+    U = jnp.concatenate([part[:size] for part, size in zip(whole, users.sizes, strict=True)])
+    return Factors(U, factors.gaussian(key_items, 1, num_items, rank, scale).V)
+
+
+class _Rows:
+    """Where the users of this process are: its blocks have `blocks.sizes` users, padded to one size."""
+
+    def __init__(self, num_users: int, d: int):
+        count, me = jax.process_count(), jax.process_index()
+        held = distributed.everyone(np.int32(num_users))
+        sizes = blocks.sizes(int(held.sum()), d)
+        self.most = int(sizes.max())
+        self.sizes = np.split(sizes, count)[me]
+        self.first = me * d // count
+        self.all = d * self.most
+        if self.sizes.sum() != num_users:
+            raise ValueError(
+                f"process {me} holds {num_users} users, but its {d // count} of the {d} blocks of "
+                f"{held.sum()} users have {self.sizes.sum()}: load the rows distributed.users gives"
+            )
+
+    def real(self) -> np.ndarray:
+        """Places of this process's padded blocks that hold a user, in order."""
+        return np.flatnonzero((np.arange(self.most)[None, :] < self.sizes[:, None]).reshape(-1))
+
+    def blocked(self, values: np.ndarray, fill: Any = 0) -> np.ndarray:
+        """One row a user as [blocks here, users in a block, …]."""
+        shape = (len(self.sizes) * self.most, *values.shape[1:])
+        padded = np.full(shape, fill, values.dtype)
+        padded[self.real()] = values
+        return padded.reshape(len(self.sizes), self.most, *values.shape[1:])
+
+
+def _prepare(settings: Settings, objective: Objective, X: Interactions, weights: Weights) -> Data:
+    d, place = settings.blocks, partial(_place, settings.mesh)
+    total = distributed.total(np.int32(X.num_users))
+    blocks.check(d, int(total), X.num_items)
+    rows, padded = _Rows(X.num_users, d), X.num_items + -X.num_items % d
+    indptr, indices = np.asarray(X.indptr), np.asarray(X.indices)
+    ends = indptr[np.concatenate([[0], np.cumsum(rows.sizes)])]
+    longest = distributed.everyone(np.int32([np.diff(ends).max(), X.row_bits])).max(0)
+    here = len(rows.sizes)
+    items = np.full((here, longest[0]), padded, np.int32)
+    users = np.full((here, longest[0]), rows.most, np.int32)
+    uniform = weights.pos_table is None
+    g = None if uniform else np.zeros((here, longest[0]), weights.g.dtype)
+    owner, start = np.asarray(X.rows), 0
+    for a, (low, high) in enumerate(itertools.pairwise(ends)):
+        items[a, : high - low], users[a, : high - low] = indices[low:high], owner[low:high] - start
+        start += rows.sizes[a]
+        if g is not None:
+            g[a, : high - low] = np.asarray(weights.g)[low:high]
+
+    def home(values: Any, fill: Any = 0) -> Any:
+        return place(rows.blocked(np.asarray(values), fill), d)
+
+    def by_user(values: Any) -> Any:
+        return home(values) if np.ndim(values) else None
+
+    def by_item(values: Any) -> Any:
+        return place(np.pad(np.asarray(values), (0, padded - X.num_items)), spec=WHOLE)
+
+    counts = distributed.total(np.bincount(indices, minlength=padded).astype(np.int32))
+    stratum = blocks.strata(counts, d)
+    usable = distributed.total(np.int32(len(weights.usable)))
+    float_ = np.asarray(weights.user).dtype
+    return Data(
+        Users(
+            place(items, d),
+            place(users, d),
+            None if g is None else place(g, d),
+            home(X.row_lengths),
+            home(weights.neg_mass, 1),
+            home(weights.user),
+            by_user(objective.reg.user),
+            by_user(objective.spread),
+        ),
+        Items(
+            by_item(weights.b),
+            place(stratum, spec=WHOLE),
+            place(blocks.together(stratum, d).astype(float_), spec=WHOLE),
+            by_item(objective.reg.item) if np.ndim(objective.reg.item) else None,
+        ),
+        place(np.asarray(X.num_items / usable, float_), spec=WHOLE),
+        int(longest[1]),
+    )
+
+
+def step(
+    settings: Settings,
+    objective: Objective,
+    learning_rate: Any,
+    average: averaging.Averaging,
+    key: Key[Array, ""],
+    state: base.State,
+    data: Data,
+) -> tuple[base.State, base.Info]:
+    """One iteration: every block once."""
+    key_items, key_visits = jax.random.split(key)
+    block = blocks.assign(key_items, data.items.stratum, settings.blocks)
+    item_at = jnp.argsort(block, stable=True)  # block by block, in the catalogue's order
+    place_of = jnp.zeros_like(item_at).at[item_at].set(jnp.arange(item_at.shape[0]))
+
+    tables = minibatch.Tables(state.factors, state.extra, ())
+    sides = jax.tree.map(_spec, tables)
+    iteration = jax.shard_map(
+        partial(_on_device, settings, data.row_bits),
+        mesh=settings.mesh,
+        in_specs=(sides, jax.tree.map(lambda _: SPLIT, data.users), WHOLE),
+        out_specs=sides,
+        check_vma=False,
+    )
+    shared = Shared(key_visits, objective, learning_rate, data.scale, data.items, item_at, place_of)
+    after, memory, _ = iteration(tables, data.users, shared)
+    count = state.iteration + 1
+    mean = averaging.update(average, state.average, after, count)
+    return base.State(after, mean, count, memory), base.change(state.factors, after)
+
+
+class Shared(NamedTuple):
+    """What every device needs of an iteration."""
+
+    key: Key[Array, ""]
+    objective: Objective
+    learning_rate: Any
+    scale: Float[Array, ""]
+    items: Items
+    item_at: Int[Array, "n"]  # the item of each place, block by block
+    place_of: Int[Array, "n"]  # the place of each item
+
+
+def _spec(leaf: Any) -> PartitionSpec:
+    """Rows are dealt out, an optimiser's scalars are everybody's."""
+    return SPLIT if leaf.ndim else WHOLE
+
+
+def _on_device(settings: Settings, row_bits: int, tables, users: Users, shared: Shared):
+    """One device's part: fetch its blocks of items, d rounds of visits, send them home."""
+    d, ring = settings.blocks, settings.mesh.size
+    here, me = d // ring, jax.lax.axis_index(AXIS)
+    n, u = shared.item_at.shape[0], users.length.shape[1]
+    size = n // d
+
+    def mine(places):  # this device's part of a vector over all items
+        return jax.lax.dynamic_slice_in_dim(places, me * here * size, here * size)
+
+    (U, V), (user_memory, item_memory), _ = tables
+    V, item_memory = _fetch(mine(shared.item_at), (V, item_memory), ring)
+    by_block = jax.tree.map(partial(_cut, here), ((U, user_memory), (V, item_memory)))
+    entries = jax.lax.map(partial(_partition, d, size, u, shared.place_of), users)
+    rows = me * here + jnp.arange(here)
+
+    def round_(r, by_block):
+        columns = (rows + r) % d  # blocks.schedule
+        keys = jax.vmap(lambda at: jax.random.fold_in(shared.key, at))(rows * d + columns)
+        visited = jax.lax.map(
+            lambda args: _visit(settings, row_bits, shared, *args),
+            (keys, columns, by_block, users, entries),
+        )
+        at_home, travelling = visited
+        return at_home, _pass_on(travelling, ring)
+
+    by_block = jax.lax.fori_loop(0, d, round_, by_block)
+    (U, user_memory), (V, item_memory) = jax.tree.map(_join, by_block)
+    V, item_memory = _fetch(mine(shared.place_of), (V, item_memory), ring)
+    return minibatch.Tables(Factors(U, V), (user_memory, item_memory), ())
+
+
+def _cut(here: int, leaf: Array) -> Array:
+    """Rows block by block; a scalar once a block."""
+    if not leaf.ndim:
+        return jnp.broadcast_to(leaf, (here,))
+    return leaf.reshape(here, -1, *leaf.shape[1:])
+
+
+def _join(leaf: Array) -> Array:
+    """The inverse of `_cut`: every visit counted alike, so scalars are equal."""
+    return leaf[0] if leaf.ndim == 1 else leaf.reshape(-1, *leaf.shape[2:])
+
+
+def _fetch(wanted: Int[Array, "rows"], tables: Any, ring: int) -> Any:
+    """The rows `wanted` of tables that lie spread over the ring, as their parts pass by.
+
+    Memory stays at two parts of a table; every device receives each other's part once.
+    """
+    size, me = wanted.shape[0], jax.lax.axis_index(AXIS)
+
+    def hop(h, carry):
+        passing, found = carry
+        at = wanted - (me + h) % ring * size
+        here = (at >= 0) & (at < size)
+        at = jnp.clip(at, 0, size - 1)
+
+        def pick(part, kept):
+            return jnp.where(here[:, None], part[at], kept) if part.ndim else part
+
+        return _send(passing, ring), jax.tree.map(pick, passing, found)
+
+    if ring == 1:
+        return jax.tree.map(lambda part: part[wanted] if part.ndim else part, tables)
+    return jax.lax.fori_loop(0, ring, hop, (tables, tables))[1]
+
+
+def _send(tree: Any, ring: int) -> Any:
+    """Everything to the device before, from the device after."""
+    back = [(i, (i - 1) % ring) for i in range(ring)]
+    return jax.tree.map(lambda a: jax.lax.ppermute(a, AXIS, back), tree)
+
+
+def _pass_on(blocks_here: Any, ring: int) -> Any:
+    """Each row block gets the next column block: all but the last from this device."""
+    first = jax.tree.map(lambda a: a[:1], blocks_here)
+    arriving = first if ring == 1 else _send(first, ring)
+    return jax.tree.map(lambda a, b: jnp.concatenate([a[1:], b]), blocks_here, arriving)
+
+
+class Entries(NamedTuple):
+    """The positives of a row block sorted by column block, then user, then place."""
+
+    start: Int[Array, "d_plus_1"]  # where each column block's begin
+    rows: Int[Array, "E"]
+    places: Int[Array, "E"]  # within their column block
+    g: Float[Array, "E"] | None
+
+
+def _partition(d: int, size: int, u: int, place_of: Int[Array, "n"], users: Users) -> Entries:
+    """The row block's positives by today's column blocks; a stable sort keeps rows in order."""
+    place = place_of.at[users.items].get(mode="fill", fill_value=d * size)  # padding goes last
+    order = jnp.argsort(place // size, stable=True)
+    sorted_place = place[order]
+    start = jnp.searchsorted(sorted_place // size, jnp.arange(d + 1))
+    g = None if users.g is None else users.g[order]
+    return Entries(start.astype(jnp.int32), users.rows[order], sorted_place % size, g)
+
+
+def _visit(settings, row_bits, shared: Shared, key, column, tables, users: Users, entries: Entries):
+    """The minibatch route on one block: every usable user once, in random batches."""
+    ((U, user_memory), (V, item_memory)), chosen = tables, settings.inner
+    d, count, size = settings.blocks, U.shape[0], V.shape[0]
+    P, Q = chosen.num_pos, chosen.num_neg
+    optimiser, objective = chosen.optimiser(shared.learning_rate), shared.objective
+    X = Interactions(
+        _row_starts(entries, column, count), entries.places, None, size, row_bits
+    )  # the block as a matrix of its own
+    usable = users.weight > 0
+    dtype = users.weight.dtype
+    drawn_from = Weights(users.neg_mass, users.neg_mass, users.neg_mass, users.weight,
+                         jnp.arange(count), None, None, None)  # fmt: skip
+    items = jax.lax.dynamic_slice_in_dim(shared.item_at, column * size, size)
+    b, stratum = shared.items.b[items], shared.items.stratum[items]
+    together = shared.items.together[stratum]
+    reg_item = objective.reg.item if shared.items.reg is None else shared.items.reg[items]
+    reg_item = jnp.broadcast_to(reg_item, (size,)) / (d * jnp.maximum(usable.sum(), 1))
+    reg_user = objective.reg.user if users.reg is None else users.reg
+    spread = objective.spread if users.spread is None else users.spread
+    within = objective._replace(spread=jnp.broadcast_to(spread, (count,)))
+    pull_user = jnp.broadcast_to(reg_user, (count,)) / jnp.maximum(users.length, 1)
+
+    def one(tables, drawn):
+        key, at, fresh = drawn
+        sample = sampling.uniform(key, X, drawn_from, at, P, Q)
+        inside = X.row_lengths[at].astype(dtype)  # N_iC, 0 is fine: then only λ and the spread act
+        others = size - inside
+        if entries.g is None:
+            g_pos = jnp.broadcast_to((inside / users.length[at])[:, None], sample.pos.shape)
+        else:
+            repeated = jnp.broadcast_to(at[:, None], sample.pos.shape)
+            _, slot = sampling.contains(X, repeated, sample.pos)
+            g_pos = inside[:, None] * entries.g[slot]
+        g_neg = d * b[sample.neg] * (others / users.neg_mass[at])[:, None]
+        sample = sample._replace(g_pos=g_pos / P, g_neg=g_neg / Q)
+        if d > 1:
+            sample = sample._replace(pairs=_pairs(d, stratum, together, sample))
+        # λ_j: each usable user of the block pulls by an equal share, over the odds of being drawn
+        pull_pos = reg_item[sample.pos] * inside[:, None] / P
+        pull_neg = reg_item[sample.neg] * others[:, None] / Q
+        pulls = pull_user[at] * inside, jnp.concatenate([pull_pos, pull_neg], 1)
+        fresh = fresh & usable[at]
+        after = minibatch.descend(optimiser, within, tables, sample, fresh, pulls, shared.scale)
+        return after, None
+
+    batches = minibatch.batches(key, jnp.arange(count), chosen.batch)
+    tables = minibatch.Tables(Factors(U, V), (user_memory, item_memory), jnp.zeros_like(V))
+    (after, memory, _), _ = jax.lax.scan(one, tables, batches)
+    return (after.U, memory[0]), (after.V, memory[1])
+
+
+def _row_starts(entries: Entries, column, count: int) -> Int[Array, "u_plus_1"]:
+    """Where each user's positives within the column block begin."""
+    users = jnp.arange(count + 1)
+    low, high = entries.start[column], entries.start[column + 1]
+    bits = entries.rows.shape[0].bit_length()
+    low, high = jnp.broadcast_to(low, users.shape), jnp.broadcast_to(high, users.shape)
+    return sampling.first(bits, low, high, lambda t: entries.rows[t] >= users)
+
+
+def _pairs(d: int, stratum, together, sample: sampling.Sample) -> sampling.Pairs:
+    """1, or more for two items of a stratum, which meet less often (`blocks.together`)."""
+
+    def against(items):
+        same = stratum[items][:, :, None] == stratum[sample.neg][:, None, :]
+        return jnp.where(same, together[sample.neg][:, None, :], 1.0)
+
+    return sampling.Pairs(against(sample.pos), against(sample.neg) / d)
+
+
+def _like(init: Any, table: Array, mesh: Mesh) -> Any:
+    """An optimiser's state with its rows where the table's rows are."""
+    specs = jax.tree.map(_spec, jax.eval_shape(init, table))
+    return jax.jit(init, out_shardings=jax.tree.map(partial(NamedSharding, mesh), specs))(table)
+
+
+def _place(
+    mesh: Mesh, local: np.ndarray, whole: int | None = None, spec: PartitionSpec = SPLIT
+) -> Array:
+    """A host array on the mesh. With `whole` rows in all, `local` is this process's part of them."""
+    shape = local.shape if whole is None else (whole, *local.shape[1:])
+    first = 0 if whole is None else jax.process_index() * (whole // jax.process_count())
+
+    def part(index):
+        if whole is None or not index:
+            return local[index]
+        low, high = index[0].start or 0, index[0].stop or whole
+        return local[low - first : high - first]
+
+    return jax.make_array_from_callback(shape, NamedSharding(mesh, spec), part)
