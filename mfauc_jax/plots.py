@@ -1,0 +1,214 @@
+"""Pictures of a fit and of what it recommends. Each draws on the Axes it is given, and returns it.
+
+    ax = plots.roc(model, train, test)
+    plots.roc(baselines.popularity(key, train), train, test, ax=ax, label="popularity")
+    ax.figure.savefig("roc.png", dpi=150)
+
+A second call on the same Axes takes the next colour and line style: they differ in grey, too.
+matplotlib is imported by the first picture.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mfauc_jax import metrics, ranking
+from mfauc_jax.interactions import Interactions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Okabe and Ito's colours, in an order of falling darkness, each with a line and a mark of its own
+STYLES = (("#0072B2", "-", "o"), ("#D55E00", "--", "s"), ("#009E73", "-.", "^"), ("#E69F00", ":", "D"))
+GREY = "0.45"
+
+
+def learning_curves(
+    source: Any,
+    names: Sequence[str] | None = None,
+    ax: "Axes | None" = None,
+    *,
+    label: str | None = None,
+    against: str = "iteration",
+) -> "Axes":
+    """What was recorded in each iteration, the best of each metric marked.
+
+    Args:
+        source: a fitted model, or its `history_`.
+        names: which records; by default AUC and NDCG@10 if there was validation, else the exact
+            objective, else the step size.
+        ax: where to draw; a new figure unless given.
+        label: put before the names, to tell fits apart.
+        against: "iteration" or "seconds".
+    """
+    history = getattr(source, "history_", source)
+    if not history:
+        raise ValueError("the history is empty: there is no iteration to draw")
+    recorded = list(dict.fromkeys(name for record in history for name in record))
+    if names is None:
+        names = [name for name in ("auc", "ndcg@10") if name in recorded]
+        names = names or [name for name in ("objective", "step_size") if name in recorded][:1]
+    for name in [*names, against]:
+        if name not in recorded:
+            raise ValueError(f"{name!r} was not recorded: choose from {', '.join(recorded)}")
+    ax = ax or _axes()
+    for name in names:
+        rows = [(r[against], r[name]) for r in history if name in r]
+        x, y = np.array(rows, float).T
+        colour, line, mark = _next(ax)
+        best = None if name in ("objective", "step_size") else int(np.argmax(y))
+        text = _said(name) + ("" if best is None else f", best {y[best]:.4f}")
+        text = text if label is None else f"{label}: {text}"
+        ax.plot(x, y, line, color=colour, label=text)
+        if best is not None:
+            ax.plot(x[best], y[best], mark, color=colour, markersize=6)
+    ax.set_xlabel("iteration" if against == "iteration" else "time (seconds)")
+    kinds = [n if n in ("objective", "step_size") else "validation metric" for n in names]
+    ax.set_ylabel(_said(kinds[0]) if len(set(kinds)) == 1 else "value")
+    if set(kinds) == {"step_size"}:
+        ax.set_yscale("log")
+    return _finish(ax)
+
+
+def roc(
+    model: Any,
+    train: Interactions | None,
+    test: Interactions,
+    ax: "Axes | None" = None,
+    *,
+    label: str = "mean",
+    max_fpr: float = 1.0,
+    band: float = 0.5,
+) -> "Axes":
+    """The mean of the users' ROC curves, and the band that holds the middle `band` of them.
+
+    Args:
+        model: a fitted model or Factors; `train` and `test` as for `metrics.evaluate`.
+        ax: where to draw; a new figure unless given.
+        label: what to call the curve.
+        max_fpr: the last false-positive rate; a small one looks at the top of the lists.
+        band: share of the users in the band.
+    """
+    curve = metrics.roc(model, train, test, max_fpr, band=band)
+    area = float(np.nanmean(metrics.auc(model, train, test)))
+    ax = ax or _axes()
+    colour, line, _ = _next(ax)
+    if len(ax.lines) == 0:
+        ax.plot([0, max_fpr], [0, max_fpr], color=GREY, linewidth=0.8, label="_chance")
+        ax.annotate("chance", (0.8 * max_fpr, 0.8 * max_fpr), (4, -10), color=GREY, fontsize=8,
+                    textcoords="offset points")  # fmt: skip
+    text = f"{label} of {curve.users} users, AUC {area:.3f}"
+    ax.plot(curve.fpr, curve.tpr, line, color=colour, label=text)
+    shade = f"the middle {band:.0%} of users"
+    ax.fill_between(curve.fpr, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0, label=shade)
+    ax.set_xlabel("false-positive rate (share of negatives)")
+    ax.set_ylabel("true-positive rate (share of held-out items)")
+    ax.set_xlim(0, max_fpr)
+    ax.set_ylim(0, 1.01)
+    return _finish(ax)
+
+
+def auc_against_activity(
+    model: Any,
+    train: Interactions,
+    test: Interactions,
+    ax: "Axes | None" = None,
+    *,
+    label: str | None = None,
+    bins: int = 8,
+) -> "Axes":
+    """Each user's AUC over their number of training items: a dot a user, the quartiles of `bins`
+    equal groups of users.
+    """
+    auc = metrics.auc(model, train, test)
+    length = np.asarray(train.row_lengths)
+    known = ~np.isnan(auc) & (length > 0)
+    if not known.any():
+        raise ValueError("no user has both training and held-out items: there is no AUC to draw")
+    auc, length = auc[known], length[known]
+    edges = np.unique(np.quantile(length, np.linspace(0, 1, bins + 1)))
+    group = np.clip(np.searchsorted(edges, length, side="right") - 1, 0, max(len(edges) - 2, 0))
+    used = np.unique(group)
+    low, middle, high = np.array([np.quantile(auc[group == b], (0.25, 0.5, 0.75)) for b in used]).T
+    centre = np.array([np.exp(np.log(length[group == b]).mean()) for b in used])
+    ax = ax or _axes()
+    colour, line, mark = _next(ax)
+    ax.plot(length, auc, ".", color=colour, alpha=0.15, markersize=3, label="_users", zorder=1)
+    text = f"median and quartiles, {len(auc)} users"
+    ax.errorbar(centre, middle, (middle - low, high - middle), color=colour, linestyle=line, marker=mark,
+                capsize=3, label=text if label is None else f"{label}: {text}", zorder=3)  # fmt: skip
+    ax.set_xscale("log")
+    ax.set_xlabel("training items of the user (number)")
+    ax.set_ylabel("AUC on the user's held-out items")
+    _plain_log(ax.xaxis)
+    bottom = min(float(np.quantile(auc, 0.01)), float(low.min()))
+    ax.set_ylim(max(0.0, bottom - 0.02), 1.005)
+    return _finish(ax)
+
+
+def popularity_against_exposure(
+    model: Any,
+    train: Interactions,
+    n: int = 10,
+    ax: "Axes | None" = None,
+    *,
+    label: str | None = None,
+) -> "Axes":
+    """How often each item is in somebody's top n, over how many users had it in training.
+
+    The line is exposure in proportion to popularity: items above it are shown more than that.
+    """
+    items, _ = ranking.top_items(model, np.arange(train.num_users), n, exclude=train)
+    shown = np.bincount(items[items >= 0], minlength=train.num_items)
+    had = np.bincount(np.asarray(train.indices), minlength=train.num_items)
+    popular = np.argsort(-had, kind="stable")[: max(1, train.num_items // 10)]
+    share, covered = shown[popular].sum() / shown.sum(), (shown > 0).mean()
+    ax = ax or _axes()
+    colour, _, mark = _next(ax)
+    if len(ax.lines) == 0:
+        x = np.array([1, max(had.max(), 2)])
+        ax.plot(x, x * shown.sum() / had.sum(), color=GREY, linewidth=0.8, label="in proportion")
+    text = f"{covered:.0%} of items shown; the most popular tenth fills {share:.0%}"
+    ax.plot(had, shown, mark, color=colour, alpha=0.35, markersize=3, markeredgewidth=0,
+            label=text if label is None else f"{label}: {text}")  # fmt: skip
+    ax.set_xscale("symlog", linthresh=1)
+    ax.set_yscale("symlog", linthresh=1)
+    ax.set_xlim(-0.2, None)
+    ax.set_ylim(-0.2, None)
+    for axis in (ax.xaxis, ax.yaxis):
+        _plain_log(axis)
+    ax.set_xlabel("popularity (users with the item in training)")
+    ax.set_ylabel(f"exposure (users with the item in their top {n})")
+    return _finish(ax)
+
+
+def _axes() -> "Axes":
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=(5.2, 3.6), layout="constrained")[1]
+
+
+def _next(ax: "Axes") -> tuple[str, str, str]:
+    """The style of the next curve: one for each that has a name so far."""
+    named = [h for h in ax.get_legend_handles_labels()[1] if "middle" not in h and h != "in proportion"]
+    return STYLES[len(named) % len(STYLES)]
+
+
+def _said(name: str) -> str:
+    return {"auc": "AUC", "objective": "objective θ", "step_size": "relative step size"}.get(name, name)
+
+
+def _plain_log(axis: Any) -> None:
+    """1, 10, 100 rather than powers."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _finish(ax: "Axes") -> "Axes":
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(alpha=0.25, linewidth=0.6)
+    ax.legend(frameon=False, fontsize=8)
+    return ax
