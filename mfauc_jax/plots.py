@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Okabe and Ito's colours, in an order of falling darkness, each with a line and a mark of its own
-STYLES = (("#0072B2", "-", "o"), ("#D55E00", "--", "s"), ("#009E73", "-.", "^"), ("#E69F00", ":", "D"))
+STYLES = (
+    ("#0072B2", "-", "o"),
+    ("#D55E00", "--", "s"),
+    ("#009E73", "-.", "^"),
+    ("#E69F00", ":", "D"),
+)
 GREY = "0.45"
 
 
@@ -101,7 +106,11 @@ def roc(
     text = f"{label} of {curve.users} users, AUC {area:.3f}"
     ax.plot(curve.fpr, curve.tpr, line, color=colour, label=text)
     shade = f"the middle {band:.0%} of users"
-    ax.fill_between(curve.fpr, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0, label=shade)
+    for edge in (curve.low, curve.high):  # the line's own style: bands differ in grey
+        ax.plot(curve.fpr, edge, line, color=colour, alpha=0.6, linewidth=0.7, label="_edge")
+    ax.fill_between(
+        curve.fpr, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0, label=shade
+    )
     ax.set_xlabel("false-positive rate (share of negatives)")
     ax.set_ylabel("true-positive rate (share of held-out items)")
     ax.set_xlim(0, max_fpr)
@@ -174,7 +183,7 @@ def popularity_against_exposure(
             label=text if label is None else f"{label}: {text}")  # fmt: skip
     ax.set_xscale("symlog", linthresh=1)
     ax.set_yscale("symlog", linthresh=1)
-    ax.set_xlim(-0.2, None)
+    ax.set_xlim(-0.2 if had.min() == 0 else 0.8, None)
     ax.set_ylim(-0.2, None)
     for axis in (ax.xaxis, ax.yaxis):
         _plain_log(axis)
@@ -191,12 +200,15 @@ def _axes() -> "Axes":
 
 def _next(ax: "Axes") -> tuple[str, str, str]:
     """The style of the next curve: one for each that has a name so far."""
-    named = [h for h in ax.get_legend_handles_labels()[1] if "middle" not in h and h != "in proportion"]
+    named = [
+        h for h in ax.get_legend_handles_labels()[1] if "middle" not in h and h != "in proportion"
+    ]
     return STYLES[len(named) % len(STYLES)]
 
 
 def _said(name: str) -> str:
-    return {"auc": "AUC", "objective": "objective θ", "step_size": "relative step size"}.get(name, name)
+    known = {"objective": "objective θ", "step_size": "relative step size"}
+    return known.get(name) or (name if name == "validation metric" else name.upper())
 
 
 def _plain_log(axis: Any) -> None:
@@ -210,5 +222,7 @@ def _plain_log(axis: Any) -> None:
 def _finish(ax: "Axes") -> "Axes":
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(alpha=0.25, linewidth=0.6)
-    ax.legend(frameon=False, fontsize=8)
+    names = ax.get_legend_handles_labels()[1]
+    if names != [ax.get_ylabel()]:
+        ax.legend(frameon=False, fontsize=8)
     return ax
