@@ -9,6 +9,8 @@ factors and all items'. On CPU the processes talk by gloo, JAX's default.
 """
 
 import os
+import socket
+import time
 from typing import Any
 
 import jax
@@ -41,17 +43,30 @@ def initialize(
         "num_processes": _number(num_processes, "MFAUC_NUM_PROCESSES"),
         "process_id": _number(process_id, "MFAUC_PROCESS_ID"),
     }
-    here = f"process {given['process_id']} of {given['num_processes']}"
-    try:
-        jax.distributed.initialize(
-            **given, initialization_timeout=timeout, heartbeat_timeout_seconds=heartbeat
-        )
-    except Exception as error:
-        reason = str(error).splitlines()[0]
-        raise RuntimeError(
-            f"{here} could not join {given['coordinator_address']} within {timeout} s: start all "
-            f"processes, process 0 on that address, and check that its port is open ({reason})"
-        ) from error
+    if given["process_id"] and given["coordinator_address"]:
+        _reach(given["coordinator_address"], timeout)
+    jax.distributed.initialize(
+        **given, initialization_timeout=timeout, heartbeat_timeout_seconds=heartbeat
+    )
+
+
+def _reach(coordinator: str, timeout: int) -> None:
+    """Wait until process 0 listens: JAX itself would end this process without a word to Python."""
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isdigit():
+        raise ValueError(f"coordinator = {coordinator!r} must be host:port")
+    until = time.monotonic() + timeout
+    while True:
+        try:
+            socket.create_connection((host, int(port)), timeout=max(timeout, 1)).close()
+            return
+        except OSError as error:
+            if time.monotonic() > until:
+                raise TimeoutError(
+                    f"nobody answered at {coordinator} for {timeout} s ({error}): start process 0 "
+                    "there, and check the address and that its port is open"
+                ) from error
+            time.sleep(0.2)
 
 
 def _number(given: int | None, variable: str) -> int | None:

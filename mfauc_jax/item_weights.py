@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from mfauc_jax.distributed import total
 from mfauc_jax.interactions import Interactions
 
 MASS = 2**30  # integer total of a sampling table: searches are exact in any float type
@@ -55,10 +56,11 @@ def make(
     m, n = X.shape
     rows, items = np.asarray(X.rows), np.asarray(X.indices)
     train = X if train is None else train
-    known = np.bincount(np.asarray(train.indices), minlength=n)
-    frequency = known / train.num_users  # p̂
+    known = total(np.bincount(np.asarray(train.indices), minlength=n))
+    everyone = total(train.num_users)
+    frequency = known / everyone  # p̂
     confidence = 1.0 if X.confidence is None else np.asarray(X.confidence, np.float64)
-    a = (np.maximum(known, 1) / train.num_users)[items] ** tau * confidence
+    a = (np.maximum(known, 1) / everyone)[items] ** tau * confidence
     with np.errstate(divide="ignore"):
         b = (1.0 - frequency) ** tau_neg
     b = np.where(np.isfinite(b), b, 0.0)  # p̂ = 1 is nobody's negative
@@ -66,12 +68,12 @@ def make(
     lengths = np.asarray(X.row_lengths)
     usable = _usable(X, b)
     mass = b.sum() - np.bincount(rows, b[items], minlength=m)
-    total = np.bincount(rows, a, minlength=m)
-    g = a / total[rows] * usable[rows]
+    g = a / np.bincount(rows, a, minlength=m)[rows] * usable[rows]
     w = np.where(usable, lengths.astype(float) ** user_power, 0.0)
-    if not usable.any():
+    if not total(usable.sum()):
         raise ValueError("no user has both a positive and a negative item: nothing to rank")
-    mean = (np.asarray(train.row_lengths)[_usable(train, b)].astype(float) ** user_power).mean()
+    learnt = np.asarray(train.row_lengths)[_usable(train, b)].astype(float) ** user_power
+    mean = total(learnt.sum()) / total(len(learnt))
 
     uniform = tau == 0 and X.confidence is None
     pos_table = None if uniform else _row_sums(X, _quantise(g, int(lengths.max())))

@@ -22,6 +22,7 @@ from mfauc_jax import (
     routes,
 )
 from mfauc_jax.checkpoints import Checkpoints
+from mfauc_jax.distributed import total
 from mfauc_jax.factors import Factors
 from mfauc_jax.fit import DivergedError, Fitted, Stopping, Watch, fit
 from mfauc_jax.fold_in import fold_in
@@ -205,6 +206,11 @@ class MFAUC:
 
     def _watch(self, objective, X, weights, validation) -> Watch:
         every = self.record_every or (1 if self.tolerance > 0 else 0)
+        if jax.process_count() > 1 and (every or validation is not None):
+            raise ValueError(
+                "record_every, tolerance and validation need every user, and this process holds "
+                "its own only: leave them out, and evaluate what fit returns"
+            )
         theta = evaluate = None
         if every:
             plan = exact.plan(objective, X, weights)
@@ -217,7 +223,8 @@ class MFAUC:
         quiet = ("progress", "checkpoint_dir", "checkpoint_every", "iterations", "devices")
         params = {k: v for k, v in self.get_params().items() if k not in quiet}
         params = {k: getattr(v, "__name__", v) for k, v in params.items()}
-        return params | {"users": X.num_users, "items": X.num_items, "positives": X.nnz}
+        sizes = {"users": int(total(X.num_users)), "positives": int(total(X.nnz))}
+        return params | sizes | {"items": X.num_items}
 
     def _keep(
         self, X: Interactions, fitted: Fitted, folded_from: Interactions | None = None, gap=None

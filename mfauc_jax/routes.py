@@ -120,6 +120,10 @@ def order(hyper: Hyper, X: Interactions) -> np.ndarray | None:
     Processes are given their users in order (`distributed.users`).
     """
     if choose(hyper) != "blockwise":
+        if jax.process_count() > 1:
+            raise ValueError(
+                f"solver {choose(hyper)!r} runs in one process: use solver='blockwise' in several"
+            )
         return None
     if jax.process_count() > 1:
         return None

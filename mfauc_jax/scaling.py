@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from mfauc_jax.distributed import total
 from mfauc_jax.interactions import Interactions
 from mfauc_jax.item_weights import Weights
 from mfauc_jax.objective import Reg
@@ -39,7 +40,7 @@ def rule(
     with w_i ∝ N_i^¾. `strength` multiplies l: larger favours AUC on sparse data, smaller the top.
     With `new`, λ_i and σ_i are those of other users; l, h and the means stay those of X.
     """
-    m, n = X.shape
+    m, n = total(X.num_users), X.num_items
     rows, items = np.asarray(X.rows), np.asarray(X.indices)
     w, b, g = (np.asarray(a, np.float64) for a in (weights.user, weights.b, weights.g))
     mass = np.asarray(weights.neg_mass, np.float64)
@@ -54,12 +55,13 @@ def rule(
         return np.where(of > 0, of, w[usable].min()) ** user_power
 
     sigma = sigmas(lengths, w)
-    noise = strength * (1 + np.sqrt(n / m)) * np.sqrt((w**2 / lengths)[usable].mean())
+    mean_noise = total((w**2 / lengths)[usable].sum()) / total(usable.sum())
+    noise = strength * (1 + np.sqrt(n / m)) * np.sqrt(mean_noise)
     pull = w * sigma / mass  # g′_ij is b_j / mass_i on the complement
     h = np.bincount(items, w[rows] * g - pull[rows] * b[items], minlength=n) + b * pull.sum()
-    held = np.maximum(h, 1e-12) ** item_power
+    held = np.maximum(total(h), 1e-12) ** item_power
     asked, w_asked = (X, w) if new is None else (new[0], np.asarray(new[1].user, np.float64))
-    by_user = noise * heavy(w_asked) / heavy(w)[usable].mean()
+    by_user = noise * heavy(w_asked) / (total(heavy(w)[usable].sum()) / total(usable.sum()))
     by_item = noise * (m / n) * held / held.mean()
     reg = Reg(jnp.asarray(by_user, float), jnp.asarray(by_item * n / m, float))
     return Scale(reg, jnp.asarray(sigmas(np.asarray(asked.row_lengths), w_asked) - 1, float))

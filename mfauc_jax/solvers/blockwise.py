@@ -407,7 +407,8 @@ def _visit(settings, row_bits, shared: Shared, key, column, tables, users: Users
     reg_user = objective.reg.user if users.reg is None else users.reg
     spread = objective.spread if users.spread is None else users.spread
     within = objective._replace(spread=jnp.broadcast_to(spread, (count,)))
-    pull_user = jnp.broadcast_to(reg_user, (count,)) / jnp.maximum(users.length, 1)
+    length = jnp.maximum(users.length, 1)
+    pull_user = jnp.broadcast_to(reg_user, (count,)) / length
 
     def one(tables, drawn):
         key, at, fresh = drawn
@@ -415,7 +416,7 @@ def _visit(settings, row_bits, shared: Shared, key, column, tables, users: Users
         inside = X.row_lengths[at].astype(dtype)  # N_iC, 0 is fine: then only λ and the spread act
         others = size - inside
         if entries.g is None:
-            g_pos = jnp.broadcast_to((inside / users.length[at])[:, None], sample.pos.shape)
+            g_pos = jnp.broadcast_to((inside / length[at])[:, None], sample.pos.shape)
         else:
             repeated = jnp.broadcast_to(at[:, None], sample.pos.shape)
             _, slot = sampling.contains(X, repeated, sample.pos)

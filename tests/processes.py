@@ -1,0 +1,51 @@
+"""One of several processes that fit together: `python tests/processes.py OPTIONS_JSON`.
+
+Started by tests/test_distributed.py; process 0 writes nothing but its own part of the factors.
+"""
+
+import json
+import os
+import signal
+import sys
+
+import jax
+import numpy as np
+
+import mfauc_jax as mf
+from mfauc_jax import distributed
+
+
+def matrix(m: int = 40, n: int = 24) -> np.ndarray:
+    """The same toy in every process."""
+    rng = np.random.default_rng(0)
+    X = (rng.random((m, n)) < 0.25).astype(float)
+    X[np.arange(m), rng.integers(0, n, m)] = 1
+    return X
+
+
+def model(**changes) -> mf.MFAUC:
+    """What every process fits, and the one that the others are compared with."""
+    setting = {"solver": "blockwise", "blocks": 4, "loss": "square_hinge", "rank": 3, "batch": 8,
+               "iterations": 6, "num_pos": 2, "num_neg": 3, "checkpoint_every": 2}  # fmt: skip
+    return mf.MFAUC(**(setting | changes))
+
+
+def main(options: dict) -> None:
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_num_cpu_devices", options["devices"])
+    distributed.initialize(
+        options["coordinator"], options["count"], options["id"], timeout=options.get("timeout", 60)
+    )
+    X = matrix()
+    mine = distributed.users(X.sum(1), 4)
+
+    def killed(s, factors, record):
+        if s == options.get("kill_at"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    fitted = model(**options.get("model", {})).fit(X[mine], callbacks=[killed])
+    np.savez(options["out"], users=mine, U=fitted.user_factors_, V=fitted.item_factors_)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
