@@ -8,20 +8,19 @@ and for users and items that have names `user_ids` (integers), or `user_ids.byte
 Format versions: a new minor adds what older readers may ignore, a new major does not load in them.
 """
 
-import contextlib
 import hashlib
 import importlib.metadata
 import itertools
 import json
 import os
 import pathlib
-import uuid
 import warnings
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
+from mfauc_jax import atomic
 from mfauc_jax.factors import Factors
 from mfauc_jax.interactions import Interactions
 
@@ -68,21 +67,11 @@ def write(path: str | os.PathLike, contents: Contents) -> None:
         "training": json.dumps(contents.training),
     }
     metadata["sha256"] = _digest(tensors, metadata)
-    path = pathlib.Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder: give the name of a file")
-    beside = path.with_name(f".{uuid.uuid4().hex}.tmp")
-    try:
-        beside.touch()  # an OSError that names the folder, before anything is made
-        save_file(tensors, beside, metadata)
-        with beside.open("rb") as file:
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except SafetensorError as error:
-        raise OSError(f"cannot write {path}: {error}; what was there before is kept") from error
-    finally:
-        with contextlib.suppress(OSError):
-            beside.unlink()
+    with atomic.beside(path) as temporary:
+        try:
+            save_file(tensors, temporary, metadata)
+        except SafetensorError as error:  # what it makes of a full disk
+            raise OSError(f"cannot write {path}: {error}; what was there before is kept") from error
 
 
 def read(path: str | os.PathLike) -> Contents:

@@ -8,13 +8,13 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 LAYERS = (
-    "names losses weightings interactions factors",
+    "atomic names losses weightings interactions factors",
     "ids item_weights sampling averaging blocks distributed ranking standing significance metrics spectral data",
     "objective exact scaling",
     "closed_form solvers baselines fold_in bounds certificate",
     "checkpoints routes fit model_file",
     "model sweep selected selection",
-    "plots cli",
+    "export plots cli",
 )
 LAYER = {name: depth for depth, names in enumerate(LAYERS) for name in names.split()}
 SEES = {  # which of our packages each may import
