@@ -2,14 +2,17 @@
 
 import dataclasses
 import warnings
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import narwhals.stable.v2 as nw
 import numpy as np
-import scipy.sparse
 from jaxtyping import Array, Float, Int
+
+if (
+    TYPE_CHECKING
+):  # scipy.sparse and narwhals wait for the first matrix or frame: imports stay quick
+    import scipy.sparse
 
 FIX_BINARY = (
     "relevance is 0 or 1: threshold ratings first, such as X = (ratings > 3), "
@@ -80,8 +83,10 @@ class Interactions:
         ids = "" if self.user_ids is None else ", with external ids"
         return f"Interactions({self.num_users} × {self.num_items}, {self.nnz} positives{ids})"
 
-    def to_scipy(self) -> scipy.sparse.csr_array:
+    def to_scipy(self) -> "scipy.sparse.csr_array":
         """X as a scipy CSR array of ones (or of confidences)."""
+        import scipy.sparse
+
         data = np.ones(self.nnz, np.float32) if self.confidence is None else self.confidence
         arrays = np.asarray(data), np.asarray(self.indices), np.asarray(self.indptr)
         return scipy.sparse.csr_array(arrays, shape=self.shape)
@@ -107,6 +112,9 @@ class Interactions:
         """
         if isinstance(data, Interactions):
             return data
+        import narwhals.stable.v2 as nw
+        import scipy.sparse
+
         if scipy.sparse.issparse(data) or (isinstance(data, np.ndarray) and data.ndim == 2):
             return cls.from_scipy(data, confidence=confidence)
         if isinstance(data, tuple | list) and len(data) == 2:
@@ -125,6 +133,8 @@ class Interactions:
     @classmethod
     def from_scipy(cls, matrix: Any, *, confidence: bool = False) -> "Interactions":
         """X from a users × items matrix of zeros and ones; positions are the ids."""
+        import scipy.sparse
+
         if getattr(matrix, "ndim", 2) != 2:
             raise ValueError(f"X has {matrix.ndim} axes; it must be users × items")
         coo = scipy.sparse.coo_array(matrix)
@@ -181,6 +191,8 @@ class Interactions:
         cls, frame: Any, *, user: str = "user", item: str = "item", confidence: str | None = None
     ) -> "Interactions":
         """X from a pandas, polars or arrow frame, one row for each positive pair."""
+        import narwhals.stable.v2 as nw
+
         table = nw.from_native(frame)
         table = table.collect() if isinstance(table, nw.LazyFrame) else table
         missing = [c for c in (user, item, confidence) if c is not None and c not in table.columns]
@@ -341,6 +353,8 @@ def _check_values(values, rows, cols, binary: bool) -> None:
 
 def _from_coo(rows, cols, shape, weights, user_ids=None, item_ids=None) -> Interactions:
     """Sort, merge repeated pairs, and say once what was found."""
+    import scipy.sparse
+
     m, n = shape
     if m < 1 or n < 1 or len(rows) == 0:
         raise ValueError(f"X is empty ({m} × {n}, {len(rows)} positives): nothing to learn from")

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 
 from mfauc_jax import (
-    certificate,
     exact,
     factors,
     ids,
@@ -376,6 +375,8 @@ class MFAUC:
 
     def certify(self, held_out: Any, delta: float = 0.05, **options: Any) -> Any:
         """With probability 1 − δ, the true AUC is at least …: see `certificate.certify`."""
+        from mfauc_jax import certificate  # and scipy.sparse with it
+
         held = ids.aligned(held_out, self._train)
         return certificate.certify(self._fitted(), self._train, held, delta=delta, **options)
 

@@ -6,7 +6,6 @@
 
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from mfauc_jax.data.splits import generator
@@ -121,7 +120,7 @@ def _drop_light_users(X: Bool[np.ndarray, "m n"], user_min: int) -> Interactions
     heavy = X.sum(1) >= user_min
     if not heavy.any():
         raise ValueError(f"no user has user_min = {user_min} positives: lower it")
-    return Interactions.from_scipy(scipy.sparse.csr_array(X[heavy]))
+    return Interactions.from_scipy(X[heavy])
 
 
 def power_law(
