@@ -1,0 +1,142 @@
+"""The parallel route on one device and on two: seconds an iteration, bytes moved, bytes held.
+
+    python -m experiments.bench_parallel [--data_dir=DIR]
+
+MovieLens-1M with --data_dir, else a random matrix of its shape; d = 4 blocks, k = 64, square hinge,
+Adagrad. Both runs draw the same numbers, so they must end with the same factors. The exit code says
+whether two devices are at least 1.7 times as fast as one.
+"""
+
+import dataclasses
+import sys
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments import flags, results
+from mfauc_jax import data, item_weights, routes
+from mfauc_jax.interactions import Interactions
+from mfauc_jax.model import MFAUC
+from mfauc_jax.solvers import base
+
+TARGET = 1.7
+SAME = 1e-4  # float32 factors of 1 and 2 devices, relative to the largest
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The defaults are the issue's."""
+
+    data_dir: str = ""
+    blocks: int = 4
+    devices: tuple[int, ...] = (1, 2)
+    rank: int = 64
+    iterations: int = dataclasses.field(
+        default=5, metadata={"help": "timed, after one that compiles"}
+    )
+    rounds: int = dataclasses.field(default=3, metadata={"help": "of which the fastest counts"})
+    results: str = "results/bench_parallel.jsonl"
+
+
+def matrix(data_dir: str) -> Interactions:
+    """MovieLens-1M, or as many positives spread over as many users and items at random."""
+    if data_dir:
+        return data.load("ml-1m", data_dir)
+    return data.synthetic.power_law(jax.random.key(0), 5950, 3380, 574_000)
+
+
+def run(config: Config) -> list[dict]:
+    """A record a number of devices."""
+    X = matrix(config.data_dir)
+    ready = {devices: prepare(config, X, devices) for devices in config.devices}
+    for _ in range(config.rounds):
+        for one in ready.values():  # in turn, so that a busy moment hits all
+            one["seconds"] = min(one["seconds"], one["time"]())
+    reference = ready[config.devices[0]]["factors"]()
+    records = []
+    for devices, one in ready.items():
+        found = one["factors"]()
+        apart = max(
+            float(np.abs(a - b).max() / np.abs(a).max())
+            for a, b in zip(reference, found, strict=True)
+        )
+        kept = ("seconds", "compile", "moved", "held")
+        records.append({"devices": devices, "blocks": config.blocks, "apart": apart,
+                        **{name: one[name] for name in kept}})  # fmt: skip
+    return records
+
+
+def prepare(config: Config, X: Interactions, devices: int) -> dict[str, Any]:
+    """Compiled and started on some devices; `time` runs the timed iterations."""
+    model = MFAUC(solver="blockwise", blocks=config.blocks, devices=devices, rank=config.rank,
+                  loss="square_hinge", reg=0.01, spread=0.0, user_power=0.0)  # fmt: skip
+    dealt = X.take(routes.order(model, X))
+    weights = item_weights.make(dealt)
+    solver = routes.solver(model, routes.objective(model, dealt, weights))
+    at = routes.start(model, jax.random.key(1), dealt)
+    inputs, key = solver.prepare(dealt, weights), jax.random.key(0)
+    state = solver.init(at)
+    begun = time.perf_counter()
+    compiled = base.run.lower(solver.step, key, state, inputs).compile()
+    compile_seconds = time.perf_counter() - begun
+    runs = {"state": compiled(solver.step, key, state, inputs)[0]}
+
+    def timed() -> float:
+        now = runs["state"]
+        begun = time.perf_counter()
+        for _ in range(config.iterations):
+            now, _ = compiled(solver.step, key, now, inputs)
+        jax.block_until_ready(now)
+        runs["state"] = now
+        return (time.perf_counter() - begun) / config.iterations
+
+    return {"time": timed, "seconds": np.inf, "compile": compile_seconds,
+            "factors": lambda: [np.asarray(F) for F in solver.read(runs["state"], at)],
+            "moved": moved(state, devices),
+            "held": held((state, inputs))}  # fmt: skip
+
+
+def moved(state: base.State, devices: int) -> int:
+    """Bytes a device sends in an iteration: V and its optimiser's rows, three times round the ring.
+
+    Once to gather the blocks, once for the d rounds, once to bring them home.
+    """
+    rows = (state.factors.V, state.extra[1])
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(rows) if leaf.ndim)
+    return 3 * size if devices > 1 else 0
+
+
+def held(tree: Any) -> int:
+    """Bytes of state and data on the first device."""
+    first, total = jax.devices()[0], 0
+    for leaf in jax.tree.leaves(tree):
+        for shard in getattr(leaf, "addressable_shards", []):
+            total += shard.data.nbytes if shard.device == first else 0
+    return total
+
+
+def draw(records: list[dict]) -> None:
+    """The table."""
+    slowest = records[0]["seconds"]
+    print(
+        f"{'devices':>8}{'s/iteration':>13}{'speed-up':>10}{'compile s':>11}{'MB sent':>9}{'MB held':>9}{'apart':>9}"
+    )
+    for r in records:
+        print(f"{r['devices']:8}{r['seconds']:13.3f}{slowest / r['seconds']:10.2f}{r['compile']:11.1f}"
+              f"{r['moved'] / 1e6:9.2f}{r['held'] / 1e6:9.1f}{r['apart']:9.1e}")  # fmt: skip
+
+
+def main(config: Config) -> int:
+    jax.config.update("jax_num_cpu_devices", max(config.devices))
+    records = run(config)
+    results.write(config.results, config, records)
+    draw(records)
+    ratio = records[0]["seconds"] / records[-1]["seconds"]
+    print(f"{records[-1]['devices']} devices are {ratio:.2f}× one (target ≥ {TARGET:g})")
+    return 0 if ratio >= TARGET and all(r["apart"] <= SAME for r in records) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(flags.run(Config, main))
