@@ -1,15 +1,21 @@
-"""Records of what was run: JSON lines that carry config, seed, commit, device and versions."""
+"""Records of what was run: JSON lines that carry config, seed, commit, device and versions.
+
+`write` keeps the records of a run as a whole; `Cells` keeps each piece of a long one as it finishes.
+"""
 
 import dataclasses
+import hashlib
 import importlib.metadata
 import json
 import os
 import pathlib
 import platform
+import statistics
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -33,8 +39,13 @@ def provenance() -> dict[str, Any]:
         "device": f"{jax.device_count()} × {jax.devices()[0].device_kind}, {os.cpu_count()} cores",
         "python": platform.python_version(),
         "versions": versions,
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "time": now(),
     }
+
+
+def now() -> str:
+    """Now, in UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def write(path: str | os.PathLike, config: Any, records: Iterable[dict]) -> None:
@@ -49,5 +60,109 @@ def write(path: str | os.PathLike, config: Any, records: Iterable[dict]) -> None
 
 
 def read(path: str | os.PathLike) -> list[dict]:
-    """The records of a file."""
-    return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines() if line]
+    """The records of a file; a last line that a kill cut short is not one."""
+    whole = pathlib.Path(path).read_bytes().rpartition(b"\n")[0]
+    return [json.loads(line) for line in whole.decode().splitlines() if line]
+
+
+class Enough(Exception):  # noqa: N818  # not an error: what was asked for
+    """As many new cells as were asked for are done."""
+
+
+class Cells:
+    """Finished pieces of work in one file, a line each, appended the moment they finish.
+
+    A cell is known by its job: plain values that say all that decides its outcome. A finished cell
+    is read back; one with a changed setting is another cell.
+    """
+
+    def __init__(self, path: str | os.PathLike, limit: int = 0):
+        """Args: path: the file. limit: new cells after which `Enough` is raised; 0: no limit."""
+        self.path, self.limit, self.fresh = pathlib.Path(path), limit, 0
+        self._about: dict[str, Any] | None = None
+        self._kept: dict[str, dict] = {}
+        if self.path.exists():
+            records = read(self.path)
+            self._kept = {r["cell"]: r for r in records if "cell" in r}
+            size = self.path.read_bytes().rfind(b"\n") + 1
+            os.truncate(self.path, size)  # the next line must begin a line
+
+    def run(
+        self,
+        jobs: Sequence[dict],
+        work: Callable[[list[dict]], list[dict]],
+        group: Callable[[dict], Any] = id,
+    ) -> list[dict]:
+        """The record of each job: its own values, those that `work` finds, seconds and provenance.
+
+        Args:
+            jobs: the cells wanted.
+            work: from the jobs of a group to what each of them found.
+            group: which cells are computed together; each alone unless given.
+        """
+        todo = [job for job in jobs if not self._has(job)]
+        groups: dict[Any, list[dict]] = {}
+        for job in todo:
+            groups.setdefault(group(job), []).append(job)
+        done = len(jobs) - len(todo)
+        for jobs_of_group in groups.values():
+            part = jobs_of_group
+            if self.limit:
+                part = part[: max(self.limit - self.fresh, 0)]
+            if not part:
+                raise Enough(f"{self.fresh} new cells in {self.path}")
+            left = sum(self._expected(job) or 0.0 for job in todo if not self._has(job))
+            _tell(self.path.stem, f"{done + 1}/{len(jobs)}", part, left)
+            begun = time.perf_counter()
+            found = work(part)
+            seconds = (time.perf_counter() - begun) / len(part)
+            for job, values in zip(part, found, strict=True):
+                self._append(job, values, seconds)
+            done += len(part)
+        if not all(map(self._has, jobs)):
+            raise Enough(f"{self.fresh} new cells in {self.path}")
+        return [self._kept[identity(job)] for job in jobs]
+
+    def _has(self, job: dict) -> bool:
+        return identity(job) in self._kept
+
+    def _append(self, job: dict, found: dict, seconds: float) -> None:
+        self._about = self._about or provenance()
+        about = self._about | {"time": now()}
+        record = {"cell": identity(job), **job, **found, "seconds": round(seconds, 3), **about}
+        line = json.dumps(record, sort_keys=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self._kept[record["cell"]] = json.loads(line)
+        self.fresh += 1
+
+    def _expected(self, job: dict) -> float | None:
+        """Seconds of cells like this one: the same in most respects that a cell is called by."""
+        alike: dict[int, list[float]] = {}
+        for record in self._kept.values():
+            same = sum(record.get(name) == job.get(name) for name in CALLED)
+            alike.setdefault(same, []).append(record["seconds"])
+        return statistics.median(alike[max(alike)]) if alike else None
+
+
+CALLED = ("kind", "dataset", "setting", "method", "loss", "seed")
+
+
+def identity(job: dict) -> str:
+    """A fingerprint of the job."""
+    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def latest(records: Iterable[dict], by: Sequence[str]) -> list[dict]:
+    """Of the records that agree in `by` the last one: settings may have changed between runs."""
+    return list({tuple(str(r.get(name)) for name in by): r for r in records}.values())
+
+
+def _tell(name: str, count: str, jobs: list[dict], left: float) -> None:
+    called = " ".join(str(jobs[0][key]) for key in CALLED if key in jobs[0])
+    called += f" and {len(jobs) - 1} more with it" if len(jobs) > 1 else ""
+    about = f"about {left / 60:.1f} min left" if left else "no estimate yet"
+    print(f"{name} {count}  {called}  ({about})", file=sys.stderr, flush=True)

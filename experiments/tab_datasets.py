@@ -12,16 +12,10 @@ import sys
 
 import jax
 
-from experiments import flags, results
+from experiments import flags, paper, results
 from mfauc_jax import data
 from mfauc_jax.data import synthetic
 
-PAPER = {  # users, items, positives
-    "ml-100k": (897, 1281, 54_883),
-    "epinions": (12_663, 38_499, 371_969),
-    "book-crossing": (9571, 68_517, 640_430),
-    "flixster": (43_979, 32_024, 5_147_187),
-}
 SYNTHETIC = {  # paper: the sizes the authors ran; a draw of Synthetic1 is not theirs
     "synthetic1": ((500, 200, 12_973), synthetic.synthetic1),
     "synthetic1_table": ((413, 200, 23_090), synthetic.synthetic1_table),
@@ -34,7 +28,7 @@ class Config:
     """Sec. 5: which data sets, and by which filter."""
 
     data_dir: str = "data"
-    datasets: tuple[str, ...] = (*SYNTHETIC, *PAPER)
+    datasets: tuple[str, ...] = (*SYNTHETIC, *paper.DATASETS)
     filters: tuple[str, ...] = ("table",)
     seed: int = 0
     results: str = "results/tab_datasets.jsonl"
@@ -45,27 +39,27 @@ def run(config: Config) -> list[dict]:
     records = []
     for name in config.datasets:
         if name in SYNTHETIC:
-            paper, draw_matrix = SYNTHETIC[name]
+            printed, draw_matrix = SYNTHETIC[name]
             X = draw_matrix(jax.random.key(config.seed))
             exact = name == "synthetic2"
-            records.append(_record(name, "drawn", paper, (*X.shape, X.nnz), exact=exact))
+            records.append(_record(name, "drawn", printed, (*X.shape, X.nnz), exact=exact))
             continue
         for rule in config.filters:
-            paper, note, ours = PAPER.get(name), "", None
+            printed, note, ours = paper.DATASETS.get(name), "", None
             try:
                 X = data.load(name, config.data_dir, rule)
                 ours = (*X.shape, X.nnz)
             except FileNotFoundError as error:
                 note = str(error)
-            records.append(_record(name, rule, paper, ours, note=note, exact=rule == "table"))
+            records.append(_record(name, rule, printed, ours, note=note, exact=rule == "table"))
     return records
 
 
-def _record(name, rule, paper, ours, *, note="", exact) -> dict:
+def _record(name, rule, printed, ours, *, note="", exact) -> dict:
     """`equal` is None where equality is not claimed: nothing to compare, or a random draw."""
-    equal = ours == paper if exact and ours and paper else None
+    equal = ours == printed if exact and ours and printed else None
     return {
-        "dataset": name, "filter": rule, "paper": paper, "ours": ours, "equal": equal, "note": note,
+        "dataset": name, "filter": rule, "paper": printed, "ours": ours, "equal": equal, "note": note,
     }  # fmt: skip
 
 

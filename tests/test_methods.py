@@ -17,11 +17,12 @@ def X():
 
 
 def test_the_papers_rows_are_there():
-    rows = [name for name, method in methods.METHODS.items() if method.in_paper]
-    assert rows == [
+    printed = [
         "SoftImpute", "WRMF", "MFAUC hinge", "MFAUC square", "MFAUC sigmoid", "MFAUC logistic",
         "MFAUC tanh ρ=0.5", "MFAUC tanh ρ=1.0", "MFAUC tanh ρ=2.0", "MFAUC tanh ρ=5.0",
     ]  # fmt: skip
+    for rows in methods.SETTINGS.values():
+        assert [name for name, method in rows.items() if method.in_paper] == printed
     assert methods.WRMF_REGS == (2.0, 0.5, 0.125, 2**-5, 2**-7, 2**-9, 2**-11)
 
 
@@ -35,12 +36,14 @@ def test_rows_fit_by_key(name, X):
 
 def test_tuning_finds_the_penalty_that_does_not_crush_the_scores(X):
     method = methods.Method(methods.get("WRMF").fit, {"reg": (1e6, 0.5)})
-    assert methods.tune(KEY, method, X, rank=2, repeats=1) == {"reg": 0.5}
+    assert methods.tune(KEY, method, X, rank=2, repeats=1).best == {"reg": 0.5}
 
 
 def test_a_wrong_name_is_told_its_neighbour():
     with pytest.raises(ValueError, match="did you mean 'WRMF'"):
         methods.get("WRFM")
+    with pytest.raises(ValueError, match="unknown setting 'paper'"):
+        methods.get("WRMF", "paper")
 
 
 def test_bench_targets_are_about_quality_and_time():

@@ -1,0 +1,257 @@
+"""The comparison of Section 5: select on training positives, fit, rank what was held out.
+
+A cell is one selection, or one fit of (data set, setting, method, split). A split holds out five
+positives of every user. Hyper-parameters are chosen once a data set, as the authors did, on the
+training positives of its first split, by random hold-outs of three a user:
+
+- `authors`: MFAUC by their two stages (`selection.authors_rule`), the others by F1@5.
+- `ours`: MFAUC's λ and where to stop by F1@5 among the points whose AUC is within .003 of the best;
+  the others by F1@5.
+
+The fit then has all training positives. It reports the exact AUC and, beside it, the authors' AUC
+from one random negative.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments import methods, paper, results, together
+from experiments.methods import Method
+from mfauc_jax import MFAUC, data, metrics, routes, selection
+from mfauc_jax.data import splits, synthetic
+from mfauc_jax.factors import Factors
+from mfauc_jax.interactions import Interactions
+
+SYNTHETIC = {
+    "synthetic1": synthetic.synthetic1,
+    "synthetic1_table": synthetic.synthetic1_table,
+    "synthetic2": lambda key: synthetic.synthetic2(),
+}
+SLACK = 0.003  # of AUC, within which F1@5 decides
+LARGE = 100_000  # positives, from which on a data set gets fewer splits and a smaller search
+ROWS = (*methods.AUTHORS, "MFAUC", "BPR", "Popularity", "WARP", "CLiMF", "Item-factor AUC")
+SKIPPED_IF_LARGE = ("CLiMF", "Item-factor AUC")  # beyond the paper, and slow there
+
+
+def _help(default: Any, text: str) -> Any:
+    return dataclasses.field(default=default, metadata={"help": text})
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What a table compares, and with how much effort."""
+
+    data_dir: str = _help("", "folder of the real data sets")
+    datasets: tuple[str, ...] = ("synthetic2",)
+    settings: tuple[str, ...] = ("authors", "ours")
+    methods: tuple[str, ...] = _help(("all",), "rows of the table, or all")
+    rank: int = _help(8, "k")
+    splits: int = 5
+    iterations: int = _help(500, "T, authors; theirs is 2000 at most")
+    select: bool = _help(True, "choose hyper-parameters; no: take each method's defaults")
+    select_splits: int = _help(2, "hold-outs of three a user")
+    select_iterations: int = _help(150, "T of each fit while selecting, authors; theirs is 1000")
+    alphas: tuple[float, ...] = tuple(2.0**-a for a in range(1, 8))
+    lambdas: tuple[float, ...] = tuple(2.0**-a for a in range(10))
+    stops: tuple[int, ...] = _help((20, 60), "T tried, ours, minibatch")
+    large_splits: int = 2
+    large_select: int = _help(50_000, "users are sampled until so many positives, MFAUC's grid")
+    large_stops: tuple[int, ...] = (15,)
+    limit: int = _help(0, "stop after so many new cells; 0: no limit")
+    results: str = "out/table.jsonl"
+
+
+def run(config: Config) -> list[dict]:
+    """A record a selection and a fit; one that says so for a data set that is not there."""
+    cells = results.Cells(config.results, config.limit)
+    records = []
+    for dataset in config.datasets:
+        try:
+            X = load(dataset, config.data_dir)
+        except FileNotFoundError as error:
+            job, note = {"kind": "missing", "dataset": dataset}, {"note": str(error).split("\n")[0]}
+            records += cells.run([job], lambda jobs, note=note: [note])
+            continue
+        for setting in config.settings:
+            rows = chosen(config, dataset, setting, X.nnz > LARGE)
+            hyper = {name: dict(method.default) for name, method in rows.items()}
+            if config.select:
+                jobs = [
+                    _select_job(config, dataset, setting, name, method, X.nnz > LARGE)
+                    for name, method in rows.items()
+                    if method.grid
+                ]
+                found = cells.run(jobs, functools.partial(_select, config, X))
+                hyper |= {record["method"]: record["hyper"] for record in found}
+                records += found
+            jobs = [
+                _fit_job(config, dataset, setting, name, method, hyper[name], seed)
+                for name, method in rows.items()
+                for seed in range(config.large_splits if X.nnz > LARGE else config.splits)
+            ]
+            records += cells.run(jobs, functools.partial(_fit, config, X), _fitted_together)
+    return records
+
+
+@functools.cache
+def load(dataset: str, data_dir: str) -> Interactions:
+    """A data set by name: drawn, or read from `data_dir`."""
+    if dataset in SYNTHETIC:
+        return SYNTHETIC[dataset](jax.random.key(0))
+    return data.load(dataset, data_dir)
+
+
+def chosen(config: Config, dataset: str, setting: str, large: bool) -> dict[str, Method]:
+    """The rows asked for; all: those the paper prints for the data set, and ours beyond them."""
+    known = methods.SETTINGS[setting]
+    if config.methods != ("all",):
+        elsewhere = {name for rows in methods.SETTINGS.values() for name in rows} - set(known)
+        return {n: methods.get(n, setting) for n in config.methods if n not in elsewhere}
+    printed = (paper.TABLE_2 | paper.TABLE_4).get(dataset, {})
+    return {
+        name: method
+        for name, method in known.items()
+        if name in ROWS
+        and not (method.in_paper and name.endswith("5.0") and name not in printed)
+        and not (large and name in SKIPPED_IF_LARGE)
+    }
+
+
+def _select_job(
+    config: Config, dataset: str, setting: str, name: str, method: Method, large: bool
+) -> dict[str, Any]:
+    job = {"kind": "select", "dataset": dataset, "setting": setting, "method": name, "seed": 0,
+           "rank": config.rank, "splits": config.select_splits, "model": _setting(method)}  # fmt: skip
+    grid = {k: list(v) for k, v in method.grid.items()}
+    if method.model is not None and setting == "authors":
+        grid = {"learning_rate": list(config.alphas), "reg": list(config.lambdas)}
+        job["iterations"] = config.select_iterations
+    elif method.model is not None and routes.choose(method.model) == "minibatch":
+        grid["iterations"] = list(config.large_stops if large else config.stops)
+    if large:
+        job["splits"] = 1
+    if large and method.model is not None:
+        job["positives"] = config.large_select
+    return job | {"grid": grid}
+
+
+def _fit_job(config, dataset, setting, name, method, hyper, seed) -> dict[str, Any]:
+    job = {"kind": "fit", "dataset": dataset, "setting": setting, "method": name, "seed": seed,
+           "rank": config.rank, "hyper": hyper, "model": _setting(method)}  # fmt: skip
+    if method.model is not None and setting == "authors":
+        job["hyper"] = {**hyper, "iterations": config.iterations}
+    return job
+
+
+def _setting(method: Method) -> dict[str, Any]:
+    """In what an MFAUC row differs from `MFAUC()`."""
+    if method.model is None:
+        return {}
+    standard = MFAUC().get_params()
+    return {k: v for k, v in method.model.get_params().items() if v != standard[k]}
+
+
+def _split(X: Interactions, seed: int) -> splits.Split:
+    return splits.hold_out(jax.random.key(seed), X, 5)
+
+
+def _select(config: Config, X: Interactions, jobs: list[dict]) -> list[dict[str, Any]]:
+    """Hyper-parameters from the training positives of one split."""
+    (job,) = jobs
+    method, train = methods.get(job["method"], job["setting"]), _split(X, job["seed"]).train
+    key = jax.random.key(1000 + job["seed"])
+    if method.model is None:
+        found = methods.tune(key, method, train, repeats=job["splits"], rank=job["rank"])
+        return [{"hyper": found.best, "scores": found.scores}]
+    if "positives" in job:
+        train = splits.subsample_users(key, train, job["positives"])
+    model = dataclasses.replace(method.model, rank=job["rank"])
+    if job["setting"] == "authors":
+        best = selection.authors_rule(
+            key, dataclasses.replace(model, iterations=job["iterations"]), train,
+            learning_rates=job["grid"]["learning_rate"], regs=job["grid"]["reg"],
+            ranks=(job["rank"],), first_rank=job["rank"], splits=job["splits"], progress=False,
+        )  # fmt: skip
+        before = [] if best.before is None else best.before.means()
+        hyper = {k: v for k, v in best.best.items() if k != "rank"}
+        return [{"hyper": hyper, "scores": before + best.means()}]
+    found = selection.select(key, model, train, job["grid"], splits=job["splits"], progress=False)
+    scores = _means(found.table, list(job["grid"]))
+    return [{"hyper": both(scores), "scores": scores}]
+
+
+def _means(table: list[dict], names: list[str]) -> list[dict[str, Any]]:
+    """The mean F1@5 and AUC of each point of a selection's table."""
+    points: dict[tuple, list[dict]] = {}
+    for record in table:
+        points.setdefault(tuple(record[name] for name in names), []).append(record)
+    return [
+        dict(zip(names, values, strict=True))
+        | {c: float(np.mean([r.get(c, np.nan) for r in rs])) for c in ("f1@5", "auc")}
+        for values, rs in points.items()
+    ]
+
+
+def both(scores: list[dict[str, Any]]) -> dict[str, Any]:
+    """The point with the largest F1@5 among those whose AUC is within SLACK of the best."""
+    finite = [s for s in scores if np.isfinite(s["auc"])]
+    if not finite:
+        raise ArithmeticError(f"all {len(scores)} points diverged: try more reg")
+    top = max(s["auc"] for s in finite)
+    best = max((s for s in finite if s["auc"] >= top - SLACK), key=lambda s: s["f1@5"])
+    return {k: v for k, v in best.items() if k not in ("f1@5", "auc")}
+
+
+def _fitted_together(job: dict) -> Any:
+    """Algorithm 1 on all splits at once (and tanh at all ρ); other fits alone."""
+    if job["setting"] != "authors" or not job["model"]:
+        return id(job)
+    shape = {k: v for k, v in job["model"].items() if k != "rho"}
+    return job["dataset"], str(shape), job["rank"], job["hyper"]["iterations"]
+
+
+def _fit(config: Config, X: Interactions, jobs: list[dict]) -> list[dict[str, Any]]:
+    """Fit each job's training positives and rank its test positives."""
+    parts = [_split(X, job["seed"]) for job in jobs]
+    rows = [methods.get(job["method"], job["setting"]) for job in jobs]
+    model = rows[0].model
+    if model is not None and jobs[0]["setting"] == "authors":
+        models = [_model(row, job) for row, job in zip(rows, jobs, strict=True)]
+        fits = together.fit(models, [part.train for part in parts])
+        return [
+            _ranked(fit.factors, part, job) | {"objective": {"half": fit.half, "last": fit.last}}
+            for fit, part, job in zip(fits, parts, jobs, strict=True)
+        ]
+    (job,), (part,), (row,) = jobs, parts, rows
+    if model is not None:
+        return [_ranked(_model(row, job).fit(part.train).factors_, part, job)]
+    hyper = {k: tuple(v) if isinstance(v, list) else v for k, v in job["hyper"].items()}
+    found = row.fit(jax.random.key(job["seed"]), part.train, rank=job["rank"], **hyper)
+    return [_ranked(found, part, job)]
+
+
+def _model(row: Method, job: dict) -> MFAUC:
+    assert row.model is not None
+    setting = {"rank": job["rank"], "seed": job["seed"], "progress": False} | job["hyper"]
+    return dataclasses.replace(row.model, **setting)
+
+
+def _ranked(found: Factors, part: splits.Split, job: dict) -> dict[str, Any]:
+    per_user = metrics.evaluate(found, *part, per_user=True)
+    one = metrics.one_negative_auc(jax.random.key(job["seed"] + 1), found, *part)
+    return {"metrics": summary(per_user), "auc_one_negative": one}
+
+
+def summary(per_user: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:
+    """The mean over users of each of the paper's columns, and its standard error."""
+    found = {}
+    for name in (*paper.COLUMNS, "f1@5", "ndcg@5"):
+        known = per_user[name][~np.isnan(per_user[name])]
+        error = known.std(ddof=1) / np.sqrt(len(known))
+        found[name] = {"mean": float(known.mean()), "error": float(error)}
+    return found

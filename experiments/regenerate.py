@@ -1,0 +1,112 @@
+"""Every figure and table of the paper, and a report with the paper's numbers beside ours.
+
+    python -m experiments.regenerate [--preset=quick|paper] [--only=fig_roc,tab_synthetic]
+                                     [--out=DIR] [--data_dir=DIR] [--draw_only]
+
+Records go to DIR/<artefact>.jsonl, figures beside them, the report to DIR/report.html and
+DIR/RESULTS.md. Finished cells are read back, so a run that was killed goes on where it stopped.
+`--preset=paper` is each module's `Config()`, `quick` what its `QUICK` makes of it.
+"""
+
+import dataclasses
+import importlib
+import json
+import pathlib
+import sys
+import time
+import traceback
+from typing import Any
+
+from experiments import flags, report, results
+from mfauc_jax import names
+
+ARTEFACTS = {  # by module; what the paper calls them
+    "fig_loss_plots": "Fig. 1",
+    "fig_blocks": "Fig. 2",
+    "tab_datasets": "Table 3",
+    "fig_roc": "Fig. 3",
+    "fig_timings": "Fig. 4 and Table 1",
+    "tab_synthetic": "Table 2",
+    "tab_real": "Table 4",
+}
+TEXT_ONLY = ("tab_datasets",)  # the report sets it; there is no figure
+
+
+def _help(default: Any, text: str) -> Any:
+    return dataclasses.field(default=default, metadata={"help": text})
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What to make, how thoroughly, and where."""
+
+    preset: str = _help("quick", "quick or paper")
+    only: tuple[str, ...] = _help(("all",), f"of {', '.join(ARTEFACTS)}")
+    out: str = _help("out", "folder of records, figures and report")
+    data_dir: str = _help("", "folder of the real data sets; without it they are left out")
+    draw_only: bool = _help(False, "figures and report from the records that are there")
+    limit: int = _help(0, "stop each artefact after so many new cells; 0: no limit")
+
+
+def main(config: Config) -> int:
+    """Run, draw, report; the exit code is 1 if an artefact failed."""
+    names.lookup("preset", {"quick": 0, "paper": 0}, config.preset)
+    wanted = list(ARTEFACTS) if config.only == ("all",) else list(config.only)
+    for name in wanted:
+        names.lookup("artefact", ARTEFACTS, name)
+    begun, failed = time.perf_counter(), []
+    for place, name in enumerate(wanted, 1):
+        print(f"[{place}/{len(wanted)}] {ARTEFACTS[name]}: {name}", file=sys.stderr, flush=True)
+        try:
+            make(name, config)
+        except results.Enough as enough:
+            print(f"{name}: stopped, {enough}", file=sys.stderr)
+        except Exception:  # the other artefacts are worth having
+            traceback.print_exc()
+            failed.append(name)
+    for path in report.write(config.out, failed):
+        print(path)
+    print(f"{(time.perf_counter() - begun) / 60:.1f} minutes", file=sys.stderr)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return int(bool(failed))
+
+
+def make(name: str, config: Config) -> list[pathlib.Path]:
+    """One artefact: its records, then its figures from them."""
+    module = importlib.import_module(f"experiments.{name}")
+    its = configured(module, name, config)
+    path = pathlib.Path(its.results)
+    try:
+        if not (config.draw_only or (path.exists() and _same(its, results.read(path)))):
+            records = module.run(its)
+            if not any("cell" in r for r in records):  # cells keep themselves
+                results.write(path, its, records)
+    finally:  # what is there is drawn, whether the run came to its end or not
+        found = results.read(path) if path.exists() else []
+        drawn = module.draw(found, config.out) if found and name not in TEXT_ONLY else []
+    return drawn
+
+
+def configured(module: Any, name: str, config: Config) -> Any:
+    """The module's Config at the preset, with our folders."""
+    known = {f.name for f in dataclasses.fields(module.Config)}
+    ours = {"out": config.out, "results": f"{config.out}/{name}.jsonl", "limit": config.limit,
+            "data_dir": config.data_dir}  # fmt: skip
+    quick = getattr(module, "QUICK", {}) if config.preset == "quick" else {}
+    return module.Config(**quick, **{k: v for k, v in ours.items() if k in known})
+
+
+def _same(its: Any, records: list[dict]) -> bool:
+    """Whether whole-run records are of this config, its folders apart."""
+
+    def plain(values: dict) -> dict:
+        kept = {k: v for k, v in values.items() if k not in ("out", "results", "limit")}
+        return json.loads(json.dumps(kept))
+
+    mine = plain(dataclasses.asdict(its))
+    return bool(records) and all(plain(r.get("config", {})) == mine for r in records)
+
+
+if __name__ == "__main__":
+    flags.run(Config, main)

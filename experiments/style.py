@@ -1,0 +1,50 @@
+"""How every figure looks, and how it is saved: PNG and PDF, the same bytes for the same records."""
+
+import logging
+import pathlib
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+
+STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "savefig.dpi": 200,
+}
+# Okabe and Ito's palette, distinct for every common kind of colour vision; dashes and markers tell
+# the lines apart in grey
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
+MARKERS = "os^Dv*P"
+
+
+def line(place: int) -> dict:
+    """Colour and dashes of the line at `place`, for `plot`."""
+    return {"color": COLOURS[place % 7], "linestyle": DASHES[place % 7]}
+
+
+def panels(
+    columns: int, rows: int = 1, *, width: float = 4.1, height: float = 3.4
+) -> tuple[Figure, Any]:
+    """A figure of panels of `width` × `height` inches, and its axes, [rows, columns]."""
+    plt.rcParams.update(STYLE)  # pyright: ignore
+    size = width * columns, height * rows
+    return plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+
+
+def save(figure: Figure, out: str | pathlib.Path, name: str) -> list[pathlib.Path]:
+    """`out/name.png` and `.pdf`, without dates, so that drawing again changes nothing."""
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells every glyph
+    pathlib.Path(out).mkdir(parents=True, exist_ok=True)
+    paths = [pathlib.Path(out) / f"{name}.{suffix}" for suffix in ("png", "pdf")]
+    for path, metadata in zip(paths, ({"Software": None}, {"CreationDate": None}), strict=True):
+        figure.savefig(path, bbox_inches="tight", metadata=metadata)
+    plt.close(figure)
+    return paths

@@ -1,0 +1,99 @@
+"""Fits of one shape on several splits as one program: a small fit hardly fills a core.
+
+`sweep` maps over hyper-parameters on one data set, with shared draws; here every fit has its own data,
+start and random stream, and finds what it would find alone.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from mfauc_jax import exact, factors, item_weights, routes
+from mfauc_jax.factors import Factors
+from mfauc_jax.interactions import Interactions
+from mfauc_jax.model import MFAUC
+
+
+class Fit(NamedTuple):
+    """What one of the fits found."""
+
+    factors: Factors
+    half: float  # exact θ of the averages after half of the iterations
+    last: float  # and after all
+
+
+def fit(models: Sequence[MFAUC], trains: Sequence[Interactions]) -> list[Fit]:
+    """What `models[f].fit(trains[f])` gives for each f, without its early stops.
+
+    Models may differ in numbers (seed, λ, α, β, ρ) only, matrices in anything but their sizes.
+    """
+    weights = [
+        item_weights.make(X, m.tau, m.tau_neg, m.user_power)
+        for m, X in zip(models, trains, strict=True)
+    ]
+    objectives = [routes.objective(*each) for each in zip(models, trains, weights, strict=True)]
+    solvers = [routes.solver(m, o) for m, o in zip(models, objectives, strict=True)]
+    keys = [jax.random.split(jax.random.key(m.seed)) for m in models]
+    states, data = [], []
+    for m, X, w, solver, key in zip(models, trains, weights, solvers, keys, strict=True):
+        if m.start == "svd":
+            start = factors.randomised_svd(key[0], X, m.rank)
+        else:
+            start = factors.gaussian(key[0], *X.shape, m.rank, m.start_scale)
+        states.append(solver.init(start))
+        data.append(solver.prepare(X, w))
+    steps = [solver.step for solver in solvers]
+    streams = jnp.stack([key[1] for key in keys])
+    (numbers, of_step), (data, of_data), (state, of_state) = map(_stack, (steps, data, states))
+    state = jax.tree.unflatten(of_state, state)
+    plans = [exact.plan(*each) for each in zip(objectives, trains, weights, strict=True)]
+
+    def theta(average) -> list[float]:
+        found = _unstack(average, len(models))
+        return [float(exact.value(*each)) for each in zip(objectives, found, plans, strict=True)]
+
+    iterations = models[0].iterations or routes.DEFAULTS[routes.choose(models[0])][0]
+    half = []
+    for s in range(iterations):
+        state = _step(of_step, of_data, numbers, streams, state, data)
+        if s + 1 == max(iterations // 2, 1):
+            half = theta(state.average)
+    last, found = theta(state.average), _unstack(state.average, len(models))
+    return [Fit(*each) for each in zip(found, half, last, strict=True)]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _step(of_step, of_data, numbers, keys, states, data):
+    def one(numbers, key, state, data):
+        step, data = jax.tree.unflatten(of_step, numbers), jax.tree.unflatten(of_data, data)
+        return step(jax.random.fold_in(key, state.iteration), state, data)[0]
+
+    return jax.vmap(one)(numbers, keys, states, data)
+
+
+def _stack(trees: Sequence[Any]) -> tuple[list[jax.Array], Any]:
+    """Leaves with an axis over fits, and the structure of one.
+
+    Matrices search as deep as the deepest of them needs: splits may differ by a step.
+    """
+
+    def is_matrix(node):
+        return isinstance(node, Interactions)
+
+    def deepen(node):
+        return dataclasses.replace(node, row_bits=depth) if is_matrix(node) else node
+
+    nodes = (node for tree in trees for node in jax.tree.leaves(tree, is_leaf=is_matrix))
+    depth = max((node.row_bits for node in nodes if is_matrix(node)), default=0)
+    trees = [jax.tree.map(deepen, tree, is_leaf=is_matrix) for tree in trees]
+    structure = jax.tree.structure(trees[0])
+    columns = zip(*map(jax.tree.leaves, trees), strict=True)
+    return [jnp.stack([jnp.asarray(leaf) for leaf in column]) for column in columns], structure
+
+
+def _unstack(tree: Any, count: int) -> list[Any]:
+    return [jax.tree.map(lambda a: a[f], tree) for f in range(count)]  # noqa: B023

@@ -1,0 +1,65 @@
+"""Means over splits, intervals of differences, targets and reasons."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments import comparison, paper, targets
+
+
+def fit(dataset, method, seed, value, *, setting="ours", error=0.01):
+    metrics = {c: {"mean": value, "error": error} for c in paper.COLUMNS}
+    return {"kind": "fit", "dataset": dataset, "setting": setting, "method": method, "seed": seed,
+            "rank": 8, "metrics": metrics, "auc_one_negative": value}  # fmt: skip
+
+
+def test_the_interval_of_the_difference_counts_the_paper_as_one_split():
+    values = [0.90, 0.92, 0.91, 0.93]
+    (row,) = comparison.rows([fit("ml-100k", "WRMF", s, v) for s, v in enumerate(values)])
+    t = stats.t.ppf(0.975, 3) * np.std(values, ddof=1)
+    assert row.ours["auc"] == pytest.approx(np.mean(values)) and row.splits == 4
+    assert row.half["auc"] == pytest.approx(t / 2)
+    assert row.reach["auc"] == pytest.approx(t * np.sqrt(1.25))
+    assert row.paper is not None and row.paper["auc"] == 0.891
+
+
+def test_two_splits_use_the_error_over_users():
+    (row,) = comparison.rows([fit("ml-100k", "WRMF", s, 0.9) for s in range(2)])
+    assert row.half["auc"] == pytest.approx(1.96 * 0.01 / np.sqrt(2))
+
+
+def test_the_later_record_of_a_split_counts():
+    rows = comparison.rows([fit("ml-100k", "WRMF", 0, 0.1), fit("ml-100k", "WRMF", 0, 0.7)])
+    assert rows[0].ours["auc"] == 0.7 and rows[0].splits == 1
+
+
+def test_targets_are_met_or_missed():
+    rows = comparison.rows([
+        fit("ml-100k", "MFAUC hinge", 0, 0.92),
+        fit("epinions", "MFAUC hinge", 0, 0.9), fit("epinions", "WRMF", 0, 0.91),
+        fit("synthetic2", "WRMF", 0, 0.4, setting="authors"),
+    ])  # fmt: skip
+    met = {check.what: check.met for check in targets.check(rows)}
+    assert met["MovieLens 100K, MFAUC hinge, AUC"]  # ≥ .919 − .005
+    assert not met["MovieLens 100K, best AUC (MFAUC hinge)"]  # < .926
+    assert met["Epinions, best AUC (MFAUC hinge)"]
+    assert not met["Epinions, best p@5 (MFAUC hinge), against WRMF's"]
+    assert not met["Synthetic2, WRMF, authors"]
+
+
+def test_a_reason_stands_only_where_there_is_a_difference():
+    same = paper.ranking("ml-100k", "MFAUC tanh ρ=2.0")
+    record = fit("ml-100k", "MFAUC tanh ρ=2.0", 0, 0.5)
+    record["metrics"] = {c: {"mean": same[c], "error": 0.01} for c in paper.COLUMNS}
+    assert targets.why(comparison.rows([record])[0]) == ""
+    apart = fit("ml-100k", "MFAUC tanh ρ=2.0", 0, 0.5, error=0.001)
+    assert "bug" in targets.why(comparison.rows([apart])[0])
+
+
+def test_the_papers_rows_are_transcribed():
+    assert len(paper.TABLE_2["synthetic2"]) == 10 and len(paper.TABLE_4["ml-100k"]) == 9
+    assert {len(t) for d, t in paper.TABLE_4.items() if d != "ml-100k"} == {8}
+    for table in (paper.TABLE_2 | paper.TABLE_4).values():
+        for row in table.values():
+            p, r = row[:3], row[3:6]  # with 5 held out, r@ℓ = p@ℓ ℓ/5
+            np.testing.assert_allclose(r, np.array(p) * [0.2, 0.6, 1.0], atol=0.0016)

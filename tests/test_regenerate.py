@@ -1,0 +1,184 @@
+"""Artefacts at a tiny size: run, stop, go on, draw, report."""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+import pytest
+
+from experiments import (
+    fig_blocks,
+    fig_loss_plots,
+    fig_roc,
+    protocol,
+    regenerate,
+    report,
+    results,
+    tab_real,
+    tab_synthetic,
+)
+from mfauc_jax import Interactions
+
+
+def tiny(key):
+    del key
+    rng = np.random.default_rng(0)
+    groups = np.kron(np.eye(2), np.ones((16, 12)))
+    return Interactions.from_scipy(groups * (rng.random((32, 24)) < 0.8))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small():
+    """Every artefact at a size that compiles a handful of programs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(protocol.SYNTHETIC, "synthetic1", tiny)
+        patch.setitem(protocol.SYNTHETIC, "synthetic2", tiny)
+        protocol.load.cache_clear()
+        few = {"rank": 2, "splits": 2, "select_splits": 1, "datasets": ("synthetic2",),
+               "methods": ("WRMF", "MFAUC hinge", "Popularity"), "settings": ("ours",)}  # fmt: skip
+        patch.setattr(tab_synthetic, "QUICK", few | {"select": False})
+        patch.setattr(tab_real, "QUICK", few | {"datasets": ("flixster",), "select": False})
+        patch.setattr(
+            fig_roc,
+            "QUICK",
+            {"repeats": 1, "iterations": 2, "values": (1.0,), "losses": ("hinge",)},
+        )
+        yield
+    protocol.load.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """All but the timing figure, once."""
+    out = tmp_path_factory.mktemp("whole")
+    names = [name for name in regenerate.ARTEFACTS if name != "fig_timings"]
+    config = regenerate.Config(out=str(out), only=tuple(names), data_dir=str(out / "no data"))
+    assert regenerate.main(config) == 0
+    return config
+
+
+def lines(config, name):
+    return results.read(f"{config.out}/{name}.jsonl")
+
+
+def test_every_artefact_has_records_figures_and_a_place_in_the_report(whole):
+    out = dataclasses.asdict(whole)["out"]
+    page = report.write(out)[0].read_text()
+    plain = report.write(out)[1].read_text()
+    for title in ("Fig. 1", "Fig. 2", "Fig. 3", "Table 2", "Table 3", "Table 4"):
+        assert title in page and title in plain
+    assert page.count("data:image/png;base64,") == 4  # Table 4 has no data here
+    assert 'src="http' not in page and "fig_roc.png" not in page  # self-contained
+    assert "could not be obtained" in plain and "(.984)" in plain
+    assert "MFAUC hinge" in plain and "one negative" in plain
+    records = lines(whole, "tab_synthetic")
+    assert {r["kind"] for r in records} == {"fit"} and len(records) == 6
+    assert {"commit", "device", "versions", "seed", "seconds"} <= set(records[0])
+
+
+def test_a_second_run_computes_nothing_and_draws_the_same_bytes(whole, monkeypatch, tmp_path):
+    before = {p.name: p.read_bytes() for p in fig_paths(whole.out)}
+    for module in (fig_loss_plots, fig_blocks):
+        monkeypatch.setattr(module, "run", refuse)
+    for module, name in ((protocol, "_fit"), (protocol, "_select"), (fig_roc, "_curves")):
+        monkeypatch.setattr(module, name, refuse)
+    for path in fig_paths(whole.out):
+        path.unlink()
+    assert regenerate.main(whole) == 0
+    assert {p.name: p.read_bytes() for p in fig_paths(whole.out)} == before
+    monkeypatch.setattr(fig_roc, "run", refuse)
+    assert regenerate.main(dataclasses.replace(whole, draw_only=True)) == 0
+
+
+def refuse(*args):
+    pytest.fail(f"computed again: {args}")
+
+
+def fig_paths(out):
+    return sorted([*pathlib.Path(out).glob("*.png"), *pathlib.Path(out).glob("*.pdf")])
+
+
+def test_a_run_stopped_half_way_repeats_no_finished_cell(whole, tmp_path, monkeypatch):
+    done = []
+    found = lines(whole, "tab_synthetic")[0]
+    found = {k: found[k] for k in ("metrics", "auc_one_negative")}
+
+    def fit(config, X, jobs):
+        done.extend(jobs)
+        return [found for _ in jobs]
+
+    monkeypatch.setattr(protocol, "_fit", fit)
+    config = regenerate.Config(out=str(tmp_path), only=("tab_synthetic",), limit=4)
+    assert regenerate.main(config) == 0 and len(done) == 4
+    assert (tmp_path / "tab_synthetic.png").exists()  # what is there is drawn
+    assert regenerate.main(dataclasses.replace(config, limit=0)) == 0
+    assert len(done) == 6 == len({results.identity(job) for job in done})
+
+
+def test_selection_uses_training_positives_only_and_its_choice_is_in_the_fit(tmp_path):
+    config = tab_synthetic.Config(**tab_synthetic.QUICK | {
+        "select": True, "methods": ("MFAUC hinge",), "splits": 1, "stops": (1, 2), "lambdas": (0.5, 0.1), "alphas": (0.1,),
+        "select_iterations": 2, "iterations": 2, "settings": ("authors", "ours"),
+        "results": str(tmp_path / "t.jsonl"),
+    })  # fmt: skip
+    seen = []
+    real = protocol.splits.hold_out
+
+    def spy(key, X, per_user=5):
+        found = real(key, X, per_user)
+        seen.append((X, found, per_user))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(protocol.splits, "hold_out", spy)
+        records = protocol.run(config)
+    test = next(split.test for X, split, n in seen if n == 5).to_scipy().astype(bool)
+    for X, _, per_user in seen:
+        if per_user == 3:
+            assert not X.to_scipy().astype(bool).multiply(test).nnz
+    chosen = {(r["setting"], r["kind"]): r for r in records}
+    theirs = chosen["authors", "select"]["hyper"]
+    assert set(theirs) == {"learning_rate", "reg"}
+    assert chosen["authors", "fit"]["hyper"] == theirs | {"iterations": 2}
+    assert chosen["ours", "fit"]["hyper"] == chosen["ours", "select"]["hyper"]
+    assert set(chosen["ours", "fit"]["hyper"]) == {"reg", "iterations"}
+    assert 0 < chosen["authors", "fit"]["metrics"]["auc"]["mean"] < 1
+
+
+def test_lambda_is_chosen_by_f1_among_the_best_in_auc():
+    scores = [{"reg": 1.0, "auc": 0.900, "f1@5": 0.2}, {"reg": 0.5, "auc": 0.899, "f1@5": 0.3},
+              {"reg": 0.1, "auc": 0.880, "f1@5": 0.9}, {"reg": 0.0, "auc": np.nan, "f1@5": np.nan}]  # fmt: skip
+    assert protocol.both(scores) == {"reg": 0.5}
+    with pytest.raises(ArithmeticError, match="diverged"):
+        protocol.both(scores[3:])
+
+
+def test_flixsters_path_works_on_a_file_of_its_layout(tmp_path):
+    folder = tmp_path / "flixster"
+    folder.mkdir()
+    rng = np.random.default_rng(1)
+    rows = [(u, i) for u in range(30) for i in range(20) if (i + u) % 2 or rng.random() < 0.3]
+    text = "userid\tmovieid\trating\tdate\n"
+    text += "".join(f"{u}\t{i}\t4.5\t2007-10-10 00:00:00\n" for u, i in rows)
+    (folder / "Ratings.timed.txt").write_text(text)
+    config = tab_real.Config(**tab_real.QUICK | {
+        "data_dir": str(tmp_path), "methods": ("Popularity",), "results": str(tmp_path / "r.jsonl"),
+    })  # fmt: skip
+    records = tab_real.run(config)
+    assert [r["kind"] for r in records] == ["fit", "fit"]
+    assert tab_real.draw(records, tmp_path)[0].exists()
+
+
+def test_a_failing_artefact_does_not_take_the_others_with_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(fig_blocks, "run", lambda config: 1 / 0)
+    config = regenerate.Config(out=str(tmp_path), only=("fig_blocks", "fig_loss_plots"))
+    assert regenerate.main(config) == 1
+    assert "ZeroDivisionError" in capsys.readouterr().err
+    assert "Failed in this run" in (tmp_path / "RESULTS.md").read_text()
+    assert (tmp_path / "fig_loss_plots.png").exists()
+
+
+@pytest.mark.parametrize("wrong", [{"preset": "quik"}, {"only": ("fig_rock",)}])
+def test_wrong_names_are_told_their_neighbours(wrong, tmp_path):
+    with pytest.raises(ValueError, match="did you mean"):
+        regenerate.main(regenerate.Config(out=str(tmp_path), **wrong))
