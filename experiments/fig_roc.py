@@ -69,7 +69,7 @@ def run(config: Config) -> list[dict]:
         for loss in config.losses
         for seed in range(config.repeats)
     ]  # fmt: skip
-    return cells.run(jobs, _curves, group)
+    return cells.run_together(jobs, _curves, group)
 
 
 def _curves(jobs: list[dict]) -> list[dict[str, Any]]:

@@ -75,7 +75,7 @@ def run(config: Config) -> list[dict]:
             X = load(dataset, config.data_dir)
         except FileNotFoundError as error:
             job, note = {"kind": "missing", "dataset": dataset}, {"note": str(error).split("\n")[0]}
-            records += cells.run([job], lambda jobs, note=note: [note])
+            records += cells.run([job], lambda job, note=note: note)
             continue
         for setting in config.settings:
             rows = chosen(config, dataset, setting, X.nnz > LARGE)
@@ -86,7 +86,7 @@ def run(config: Config) -> list[dict]:
                     for name, method in rows.items()
                     if method.grid
                 ]
-                found = cells.run(jobs, functools.partial(_select, config, X))
+                found = cells.run(jobs, functools.partial(_select, X))
                 hyper |= {record["method"]: record["hyper"] for record in found}
                 records += found
             jobs = [
@@ -94,7 +94,7 @@ def run(config: Config) -> list[dict]:
                 for name, method in rows.items()
                 for seed in range(config.large_splits if X.nnz > LARGE else config.splits)
             ]
-            records += cells.run(jobs, functools.partial(_fit, config, X), _fitted_together)
+            records += cells.run_together(jobs, functools.partial(_fit, X), _fitted_together)
     return records
 
 
@@ -160,14 +160,13 @@ def _split(X: Interactions, seed: int) -> splits.Split:
     return splits.hold_out(jax.random.key(seed), X, 5)
 
 
-def _select(config: Config, X: Interactions, jobs: list[dict]) -> list[dict[str, Any]]:
+def _select(X: Interactions, job: dict) -> dict[str, Any]:
     """Hyper-parameters from the training positives of one split."""
-    (job,) = jobs
     method, train = methods.get(job["method"], job["setting"]), _split(X, job["seed"]).train
     key = jax.random.key(1000 + job["seed"])
     if method.model is None:
         found = methods.tune(key, method, train, repeats=job["splits"], rank=job["rank"])
-        return [{"hyper": found.best, "scores": found.scores}]
+        return {"hyper": found.best, "scores": found.scores}
     if "positives" in job:
         train = splits.subsample_users(key, train, job["positives"])
     model = dataclasses.replace(method.model, rank=job["rank"])
@@ -179,10 +178,10 @@ def _select(config: Config, X: Interactions, jobs: list[dict]) -> list[dict[str,
         )  # fmt: skip
         before = [] if best.before is None else best.before.means()
         hyper = {k: v for k, v in best.best.items() if k != "rank"}
-        return [{"hyper": hyper, "scores": before + best.means()}]
+        return {"hyper": hyper, "scores": before + best.means()}
     found = selection.select(key, model, train, job["grid"], splits=job["splits"], progress=False)
     scores = _means(found.table, list(job["grid"]))
-    return [{"hyper": both(scores), "scores": scores}]
+    return {"hyper": both(scores), "scores": scores}
 
 
 def _means(table: list[dict], names: list[str]) -> list[dict[str, Any]]:
@@ -215,7 +214,7 @@ def _fitted_together(job: dict) -> Any:
     return job["dataset"], str(shape), job["rank"], job["hyper"]["iterations"]
 
 
-def _fit(config: Config, X: Interactions, jobs: list[dict]) -> list[dict[str, Any]]:
+def _fit(X: Interactions, jobs: list[dict]) -> list[dict[str, Any]]:
     """Fit each job's training positives and rank its test positives."""
     parts = [_split(X, job["seed"]) for job in jobs]
     rows = [methods.get(job["method"], job["setting"]) for job in jobs]

@@ -17,6 +17,8 @@ import time
 import traceback
 from typing import Any
 
+import jax
+
 from experiments import flags, report, results
 from mfauc_jax import names
 
@@ -109,4 +111,5 @@ def _same(its: Any, records: list[dict]) -> bool:
 
 
 if __name__ == "__main__":
+    jax.config.update("jax_num_cpu_devices", 2)  # for the blocks of fig_timings
     flags.run(Config, main)

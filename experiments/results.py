@@ -87,19 +87,17 @@ class Cells:
             size = self.path.read_bytes().rfind(b"\n") + 1
             os.truncate(self.path, size)  # the next line must begin a line
 
-    def run(
+    def run(self, jobs: Sequence[dict], work: Callable[[dict], dict]) -> list[dict]:
+        """The record of each job: its own values, those of `work(job)`, seconds and provenance."""
+        return self.run_together(jobs, lambda alone: [work(job) for job in alone], id)
+
+    def run_together(
         self,
         jobs: Sequence[dict],
         work: Callable[[list[dict]], list[dict]],
-        group: Callable[[dict], Any] = id,
+        group: Callable[[dict], Any],
     ) -> list[dict]:
-        """The record of each job: its own values, those that `work` finds, seconds and provenance.
-
-        Args:
-            jobs: the cells wanted.
-            work: from the jobs of a group to what each of them found.
-            group: which cells are computed together; each alone unless given.
-        """
+        """As `run`, but jobs that agree in `group(job)` are computed by one call of `work`."""
         todo = [job for job in jobs if not self._has(job)]
         groups: dict[Any, list[dict]] = {}
         for job in todo:

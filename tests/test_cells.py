@@ -12,9 +12,9 @@ class Work:
     def __init__(self):
         self.done = []
 
-    def __call__(self, jobs):
-        self.done += [(job["method"], job["seed"]) for job in jobs]
-        return [{"value": len(self.done)} for _ in jobs]
+    def __call__(self, job):
+        self.done.append((job["method"], job["seed"]))
+        return {"value": len(self.done)}
 
 
 def test_a_run_that_stopped_half_way_goes_on_and_repeats_no_cell(tmp_path):
@@ -70,9 +70,9 @@ def test_cells_of_a_group_are_computed_together_and_only_those_missing(tmp_path)
     def by_method(job):
         return job["method"]
 
-    Cells(tmp_path / "c.jsonl").run(JOBS[:1], work)
-    records = Cells(tmp_path / "c.jsonl").run(JOBS, work, by_method)
+    Cells(tmp_path / "c.jsonl").run_together(JOBS[:1], work, by_method)
+    records = Cells(tmp_path / "c.jsonl").run_together(JOBS, work, by_method)
     assert sizes == [1, 2, 3] and len(records) == 6
     with pytest.raises(results.Enough):
-        Cells(tmp_path / "d.jsonl", limit=4).run(JOBS, work, by_method)
+        Cells(tmp_path / "d.jsonl", limit=4).run_together(JOBS, work, by_method)
     assert sizes[3:] == [3, 1]

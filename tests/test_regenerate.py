@@ -103,7 +103,7 @@ def test_a_run_stopped_half_way_repeats_no_finished_cell(whole, tmp_path, monkey
     found = lines(whole, "tab_synthetic")[0]
     found = {k: found[k] for k in ("metrics", "auc_one_negative")}
 
-    def fit(config, X, jobs):
+    def fit(X, jobs):
         done.extend(jobs)
         return [found for _ in jobs]
 
