@@ -21,6 +21,7 @@ ALIASES = {  # column names without case and punctuation
 }
 QUOTED = '";"'  # every field in quotes, semicolons between
 INTEGER, NUMBER, TEXT = pl.Int64, pl.Float64, pl.String
+SHOWN_LINES = 5  # of the bad ones
 
 
 class Layout(NamedTuple):
@@ -173,26 +174,52 @@ def _parse(
 def _blame(
     path: pathlib.Path, data: bytes, layout: Layout, types: dict[str, Any], first_line: int
 ) -> None:
-    """Raise for the first line that does not fit `types`."""
-    for number, fields in _records(data.decode(), layout, first_line):
-        where = f"{path}, line {number}"
-        if len(fields) != len(types):
-            shown = ", ".join(t.removeprefix("_") for t in types)
-            raise ValueError(f"{where}: {len(fields)} columns instead of {len(types)} ({shown})")
-        for (name, kind), field in zip(types.items(), fields, strict=True):
-            if kind is INTEGER and not re.fullmatch(r"\s*[+-]?\d{1,18}\s*", field):
-                raise ValueError(f"{where}: {name} {field!r} is not an integer")
-            if kind is NUMBER and not _is_finite(field):
-                raise ValueError(f"{where}: {name} {field!r} is not a finite number")
-            if name in ("user", "item") and not field:
-                raise ValueError(f"{where}: {name} is empty")
+    """Raise if lines do not fit `types`: for the one, or with the first few of many and their count."""
+    first: list[tuple[int, str]] = []
+    count = 0
+    for number, fields in _records(path, data.decode(), layout, first_line):
+        fault = _fault(fields, types)
+        if fault is not None:
+            count += 1
+            first += [(number, fault)] if len(first) < SHOWN_LINES else []
+    if count == 1:
+        raise ValueError(f"{path}, line {first[0][0]}: {first[0][1]}")
+    if count:
+        shown = "".join(f"\n  line {number}: {fault}" for number, fault in first)
+        more = "" if count == len(first) else f", the first {len(first)} of them"
+        raise ValueError(f"{path} has {count} bad lines{more}:{shown}")
 
 
-def _records(text: str, layout: Layout, first_line: int) -> Iterator[tuple[int, list[str]]]:
+def _fault(fields: list[str], types: dict[str, Any]) -> str | None:
+    """What is wrong with a line."""
+    if len(fields) != len(types):
+        shown = ", ".join(t.removeprefix("_") for t in types)
+        return f"{len(fields)} columns instead of {len(types)} ({shown})"
+    for (name, kind), field in zip(types.items(), fields, strict=True):
+        if kind is INTEGER and not re.fullmatch(r"\s*[+-]?\d{1,18}\s*", field):
+            return f"{name} {_short(field)} is not an integer"
+        if kind is NUMBER and not _is_finite(field):
+            return f"{name} {_short(field)} is not a finite number"
+        if name in ("user", "item") and not field:
+            return f"{name} is empty"
+    return None
+
+
+def _short(field: str) -> str:
+    return repr(field if len(field) <= 60 else field[:59] + "…")
+
+
+def _records(
+    path: pathlib.Path, text: str, layout: Layout, first_line: int
+) -> Iterator[tuple[int, list[str]]]:
     if layout.quote:
         reader = csv.reader(io.StringIO(text), delimiter=layout.separator, quotechar=layout.quote)
-        for fields in reader:
-            yield reader.line_num + first_line - 1, fields
+        try:
+            for fields in reader:
+                yield reader.line_num + first_line - 1, fields
+        except csv.Error as error:
+            line = reader.line_num + first_line - 1
+            raise ValueError(f"{path}, line {line}: {error}") from None
         return
     for number, line in enumerate(text.split("\n"), first_line):
         yield number, line.rstrip("\r").split(layout.separator)

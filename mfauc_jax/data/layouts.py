@@ -7,6 +7,7 @@ and, where the file has them, `rating` (float), `time` (a number) and `train` (b
 import io
 import os
 import pathlib
+import struct
 import zipfile
 import zlib
 
@@ -40,7 +41,8 @@ LAYOUTS: dict[str, Layout | str] = {
     "npz": "arrays row, col, rating and is_train",
 }
 UNSOUND = (  # what scipy and numpy raise at damaged files
-    ValueError, TypeError, RuntimeError, EOFError, OSError, zipfile.BadZipFile, zlib.error,
+    ValueError, TypeError, RuntimeError, EOFError, OSError, zipfile.BadZipFile, zlib.error, LookupError,
+    ArithmeticError, AttributeError, MemoryError, struct.error,
 )  # fmt: skip
 NPZ = {"user": "row", "item": "col", "rating": "rating", "train": "is_train"}
 ENDINGS = (  # of the lower-cased name without .gz; the first that fits

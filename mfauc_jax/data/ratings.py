@@ -206,7 +206,7 @@ def _relevant(source: str, frame: "pl.DataFrame", filter: Filter) -> "pl.DataFra
     if not relevant.any():
         raise ValueError(
             f"{source}: none of {frame.height} ratings, from {values.min()} to {values.max()}, "
-            f"is above {filter.above}: lower it"
+            f"is above {filter.above:g}: lower it"
         )
     return frame.filter(relevant)
 

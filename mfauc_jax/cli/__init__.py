@@ -1,0 +1,96 @@
+"""The `mfauc` command: sub-commands, exit codes, errors of one line, and JAX's set-up.
+
+mfauc fit ratings.csv --out likes.model
+mfauc recommend likes.model ann bob --n 5
+"""
+
+import argparse
+import importlib.metadata
+import os
+import pathlib
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+
+from mfauc_jax.cli import datasets, fitting, judging, options, serving
+from mfauc_jax.cli.output import UsageError, note
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the answer is its exit code."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        args = parser(everything="--help_all" in argv).parse_args(argv)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore" if args.quiet else "default")
+            warnings.showwarning = lambda message, *_, **__: note(args, f"note: {message}")
+            _set_up_jax(args)
+            code = args.run(args) or 0
+        sys.stdout.flush()
+        return code
+    except SystemExit as stop:  # argparse: 0 after --help, 2 after wrong usage
+        return int(stop.code or 0)
+    except BrokenPipeError:  # the reader, such as head, has had enough
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  what is left goes nowhere
+        return 0
+    except KeyboardInterrupt:
+        print("mfauc: interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if "--debug" in argv:
+            traceback.print_exc()
+        print(f"mfauc: {_message(error)}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+
+
+def parser(everything: bool = False) -> argparse.ArgumentParser:
+    """The whole command; `everything` shows the rarely used options in the help too."""
+    top = options.Parser(
+        prog="mfauc",
+        formatter_class=options.Compact,
+        description="Recommendation from positive-only feedback that maximises each user's AUC.",
+        epilog=f"`mfauc COMMAND --help` tells the options of one. {options.EXIT_CODES}",
+    )
+    version = importlib.metadata.version("mfauc_jax")
+    top.add_argument("--version", action="version", version=f"mfauc {version}")
+    commands = top.add_subparsers(metavar="COMMAND [options]", required=True)
+    for group in (fitting, serving, judging, datasets):
+        group.add_to(commands, everything)
+    return top
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror + (f": {error.filename}" if error.filename else "")
+    if isinstance(
+        error, UsageError | ValueError | TypeError | OSError | ArithmeticError | ImportError
+    ):
+        return str(error) or type(error).__name__
+    first = (str(error).splitlines() or [""])[0]
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in first or "Out of memory" in first:
+        return f"not enough memory: {first or 'try a lower rank or fewer ratings'}"
+    if isinstance(error, RuntimeError):
+        return first
+    return f"internal error, {type(error).__name__}: {first} (--debug tells where)"
+
+
+def _set_up_jax(args: argparse.Namespace) -> None:
+    """Threads, precision and the compilation cache: before anything is computed."""
+    import jax
+
+    if args.threads is not None:
+        os.environ["NPROC"] = str(args.threads)  # what XLA sizes its thread pool by
+    if args.cpu_devices is not None:
+        jax.config.update("jax_num_cpu_devices", args.cpu_devices)
+    if args.float64:
+        jax.config.update("jax_enable_x64", True)
+    if not args.no_cache:
+        jax.config.update("jax_compilation_cache_dir", str(cache_dir()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def cache_dir() -> pathlib.Path:
+    """Where compiled programs are kept between runs: $XDG_CACHE_HOME/mfauc, or ~/.cache/mfauc."""
+    home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(home) / "mfauc"

@@ -1,0 +1,5 @@
+import sys
+
+from mfauc_jax.cli import main
+
+sys.exit(main())

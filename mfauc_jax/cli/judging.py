@@ -1,0 +1,161 @@
+"""`mfauc evaluate` and `mfauc certify`: what a model is worth on positives it has not seen."""
+
+import argparse
+import dataclasses
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+
+from mfauc_jax import metrics
+from mfauc_jax.cli import options, output, serving
+from mfauc_jax.cli.output import note
+from mfauc_jax.interactions import Interactions
+from mfauc_jax.model import MFAUC
+
+SHOWN = (
+    "precision",
+    "recall",
+    "f1",
+    "ndcg",
+    "map",
+    "mrr",
+    "hit",
+    "coverage",
+    "novelty",
+    "diversity",
+)
+
+
+def add_to(commands: Any, everything: bool) -> None:
+    """Declare the commands."""
+    made = options.command(
+        commands, "evaluate", evaluate, "evaluate MODEL TEST_RATINGS [options]",
+        "AUC, precision, recall, … on held-out positives, with confidence intervals", everything,
+    )  # fmt: skip
+    _add_held_out(made, "TEST_RATINGS", everything)
+    add = made.add_argument_group("evaluate").add_argument
+    length = options.number(int, 1)
+    add("--at", nargs="+", type=length, default=[1, 3, 5, 10], metavar="N",
+        help="lengths of the lists (1 3 5 10)")  # fmt: skip
+    kinds = ("normal", "bootstrap", "none")
+    add("--intervals", choices=kinds, default="normal", help="of the means over users (normal)")
+    level = options.number(float, 0.01, 0.9999)
+    add("--level", type=level, default=0.95, metavar="P", help="their coverage (0.95)")
+    add("--format", choices=("table", "json"), default="table", help="of the answer (table)")
+    add("--out", metavar="FILE", help="write here instead of to standard output")
+    add("--plot", metavar="FILE", help="ROC, AUC by activity, exposure: .png, .pdf or .svg")
+
+    made = options.command(
+        commands, "certify", certify, "certify MODEL HELD_OUT [options]",
+        "a lower bound on the true AUC that holds with probability 1 - delta", everything,
+    )  # fmt: skip
+    _add_held_out(made, "HELD_OUT", everything)
+    add = made.add_argument_group("certify").add_argument
+    delta = options.number(float, 1e-12, 1 - 1e-12)
+    add("--delta", type=delta, default=0.05, metavar="D", help="it may fail so often (0.05)")
+    add("--kind", choices=("C1", "C2"), default="C2",
+        help="ranked among all items, or among unseen ones (C2)")  # fmt: skip
+    methods = ("bernstein", "hoeffding", "bernstein_users")
+    add("--method", choices=methods, default="bernstein", help="inequality; choose before looking")
+    add("--format", choices=("text", "json"), default="text", help="of the answer (text)")
+    add("--out", metavar="FILE", help="write here instead of to standard output")
+
+
+def _add_held_out(made: argparse.ArgumentParser, metavar: str, everything: bool) -> None:
+    made.add_argument("model", metavar="MODEL", help="a file that `mfauc fit` wrote")
+    options.add_ratings(made, metavar, everything)
+    skip = made.add_argument_group("what does not fit").add_argument
+    skip("--skip_unknown", action="store_true", help="leave out users and items the model lacks")
+    skip("--skip_seen", action="store_true", help="leave out pairs that the model was fitted on")
+
+
+def evaluate(args: argparse.Namespace) -> None:
+    """The metrics as a table or as JSON."""
+    output.check_drawable(args.plot)
+    output.check_writable(args.out)
+    model, held = _held_out(args)
+    intervals = None if args.intervals == "none" else args.intervals
+    found = metrics.evaluate(
+        model, model.train_, held, tuple(sorted(set(args.at))),
+        intervals=intervals, level=args.level, key=jax.random.key(args.seed),
+    )  # fmt: skip
+    if args.plot:
+        from mfauc_jax import plots
+
+        output.draw(
+            args.plot,
+            lambda ax: plots.roc(model, model.train_, held, ax=ax),
+            lambda ax: plots.auc_against_activity(model, model.train_, held, ax=ax),
+            lambda ax: plots.popularity_against_exposure(model, model.train_, ax=ax),
+        )
+    text = output.as_json(found) if args.format == "json" else _table(found, args)
+    output.put(text, args.out)
+
+
+def _table(found: dict[str, Any], args: argparse.Namespace) -> str:
+    def cell(name: str) -> str:
+        if name not in found:
+            return ""
+        half = (found.get(f"{name}_high", np.nan) - found.get(f"{name}_low", np.nan)) / 2
+        return f"{found[name]:.4f}" + ("" if np.isnan(half) else f" ± {half:.4f}")
+
+    sizes = sorted(set(args.at))
+    rows = [["", *(f"@{size}" for size in sizes)]]
+    rows += [[name, *(cell(f"{name}@{size}") for size in sizes)] for name in SHOWN]
+    width = max(len(c) for row in rows for c in row[1:])
+    body = [row[0].ljust(10) + "".join("  " + c.ljust(width) for c in row[1:]) for row in rows]
+    tested = f"{found['users']} users, {found['users_skipped']} without held-out items"
+    sure = "" if args.intervals == "none" else f"; ± is {100 * args.level:g} % confidence"
+    head = f"AUC {cell('auc')}   ({tested}{sure})"
+    return "\n".join([head, *(line.rstrip() for line in body)])
+
+
+def certify(args: argparse.Namespace) -> None:
+    """The certificate: its sentence, its terms, and what it assumes."""
+    output.check_writable(args.out)
+    model, held = _held_out(args)
+    found = model.certify(held, args.delta, kind=args.kind, method=args.method)
+    if args.format == "json":
+        output.put(
+            output.as_json(dataclasses.asdict(found) | {"sentence": found.sentence}), args.out
+        )
+    else:
+        output.put(str(found), args.out)
+
+
+def _held_out(args: argparse.Namespace) -> tuple[MFAUC, Interactions]:
+    """The model, and the held-out positives over its rows and columns."""
+    model = MFAUC.load(args.model)
+    train, X = model.train_, options.read(args, "test")
+    names = {kind: serving.ids_of(X, kind) for kind in ("user", "item")}
+    at_user, at_item = (
+        serving.known(args, kind, serving.ids_of(train, kind), ids) for kind, ids in names.items()
+    )
+    rows, columns = X.to_scipy().tocoo().coords
+    users, items = at_user[rows], at_item[columns]
+    seen = _seen(train, users, items)
+    if seen.any() and not args.skip_seen:
+        first = int(np.argmax(seen))
+        user, item = names["user"][rows[first]], names["item"][columns[first]]
+        raise ValueError(
+            f"{seen.sum()} of {X.nnz} positives of {options.source(args)} were in training, such as "
+            f"user {user}, item {item}: hold positives out "
+            "with `mfauc data split`, or leave these out with --skip_seen"
+        )
+    if seen.any():
+        note(args, f"skipped {seen.sum()} of {X.nnz} positives that were in training")
+    keep = (users >= 0) & (items >= 0) & ~seen
+    if not keep.any():
+        raise ValueError(f"nothing of {options.source(args)} is left to judge {args.model} by")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # most users may have nothing held out
+        return model, Interactions.from_pairs(users[keep], items[keep], shape=train.shape)
+
+
+def _seen(train: Interactions, users: np.ndarray, items: np.ndarray) -> np.ndarray:
+    """Which pairs are positives of training."""
+    rows, columns = train.to_scipy().tocoo().coords
+    flat = rows.astype(np.int64) * train.num_items + columns
+    return np.isin(users * train.num_items + items, flat) & (users >= 0) & (items >= 0)

@@ -1,0 +1,177 @@
+"""`mfauc recommend` and `mfauc similar`: lists out of a model file, in the caller's own ids."""
+
+import argparse
+import contextlib
+import pathlib
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mfauc_jax import export, ranking
+from mfauc_jax.cli import options, output
+from mfauc_jax.cli.output import UsageError, note
+from mfauc_jax.interactions import Interactions
+from mfauc_jax.model import MFAUC
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def add_to(commands: Any, everything: bool) -> None:
+    """Declare the commands."""
+    made = options.command(
+        commands, "recommend", recommend, "recommend MODEL [USER …] [options]",
+        "the best unseen items of users: all users unless named", everything,
+    )  # fmt: skip
+    _add_lists(made, "user", ("csv", "json", "parquet", "trec"))
+    made.add_argument("--with_seen", action="store_true", help="list training items too")
+    made = options.command(
+        commands, "similar", similar, "similar MODEL [ITEM …] [options]",
+        "the items nearest in angle to items: to all items unless named", everything,
+    )  # fmt: skip
+    _add_lists(made, "item", ("csv", "json"))
+
+
+def _add_lists(made: argparse.ArgumentParser, kind: str, formats: tuple[str, ...]) -> None:
+    made.add_argument("model", metavar="MODEL", help="a file that `mfauc fit` wrote")
+    made.add_argument("ids", nargs="*", metavar=kind.upper(), help=f"ids of {kind}s")
+    add = made.add_argument
+    add(f"--{kind}s_file", dest="ids_file", metavar="FILE", help="ids, one a line; - is stdin")
+    add("--skip_unknown", action="store_true", help=f"leave out {kind}s that the model lacks")
+    add("--n", type=options.number(int, 1), default=10, metavar="N", help="items in a list (10)")
+    add("--format", choices=formats, metavar="F", help=f"{', '.join(formats)} (--out's ending)")
+    add("--out", metavar="FILE", help="write here instead of to standard output")
+
+
+def recommend(args: argparse.Namespace) -> None:
+    """A row for each user and item: user, item, rank, score."""
+    model, users = _load(args, "user")
+    n, options = (
+        min(args.n, model.train_.num_items),
+        dict[str, Any](exclude_seen=not args.with_seen),
+    )
+    if _format(args) == "parquet":
+        export.table(model, args.out, users, n, **options)
+    elif _format(args) == "trec":
+        export.trec_run(model, args.out, users, n, **options)
+    else:
+        _put(args, users, export.frames(model, users, n, **options))
+
+
+def similar(args: argparse.Namespace) -> None:
+    """A row for each item and neighbour: item, similar, rank, cosine."""
+    model, items = _load(args, "item")
+    _put(args, items, _neighbours(model, items, min(args.n, model.train_.num_items)))
+
+
+def _neighbours(model: MFAUC, items: np.ndarray, n: int) -> "Iterator[pl.DataFrame]":
+    import polars as pl
+
+    for block in ranking.blocks(len(items), export.BLOCK):
+        near, cosines = model.similar_items(items[block], n)
+        rows, ranks = np.nonzero(np.isfinite(cosines))
+        at = rows, ranks
+        columns = {"item": items[block][rows], "similar": near[at], "rank": ranks + 1}
+        yield pl.DataFrame(columns | {"cosine": cosines[at].astype(np.float64)})
+
+
+def _load(args: argparse.Namespace, kind: str) -> tuple[MFAUC, np.ndarray]:
+    """The model, and the ids asked for as the model has them."""
+    _format(args)
+    output.check_writable(args.out)
+    if args.ids and args.ids_file:
+        raise UsageError(f"give {kind}s or --{kind}s_file, not both")
+    model = MFAUC.load(args.model)
+    ids = ids_of(model.train_, kind)
+    if not args.ids and not args.ids_file:
+        return model, ids
+    places = known(args, kind, ids, _lines(args.ids_file) if args.ids_file else args.ids)
+    once = dict.fromkeys(places[places >= 0].tolist())
+    return model, ids[list(once)]
+
+
+def ids_of(train: Interactions, kind: str) -> np.ndarray:
+    """The names of the model's users or items; positions if it was fitted without names."""
+    ids, size = {
+        "user": (train.user_ids, train.num_users),
+        "item": (train.item_ids, train.num_items),
+    }[kind]
+    return np.arange(size) if ids is None else ids
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        if path == "-":
+            text = sys.stdin.read()
+        else:
+            text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is not UTF-8 text ({error.reason} at byte {error.start})"
+        ) from None
+    ids = [line.strip("\r") for line in text.split("\n")]
+    ids = [line for line in ids if line]
+    if not ids:
+        raise ValueError(f"{path} has no ids: one a line, please")
+    return ids
+
+
+def known(args: argparse.Namespace, kind: str, ids: np.ndarray, wanted: Any) -> np.ndarray:
+    """The place of each wanted id among the model's; −1 for unknown ones, if they may be skipped."""
+    at = {str(name): place for place, name in enumerate(ids.tolist())}
+    places = np.array([at.get(str(name), -1) for name in wanted], np.int64)
+    missing = [name for name, place in zip(wanted, places, strict=True) if place < 0]
+    if not missing:
+        return places
+    shown = ", ".join(repr(str(name)) for name in missing[:5]) + (", …" if len(missing) > 5 else "")
+    if len(missing) == len(places):
+        examples = ", ".join(repr(str(name)) for name in ids[:3].tolist())
+        raise ValueError(
+            f"unknown {kind} {shown}: {args.model} has none of the {len(missing)}, its {kind}s are "
+            f"{examples}, …; was it fitted on another catalogue?"
+        )
+    if not args.skip_unknown:
+        raise ValueError(
+            f"unknown {kind} {shown}: {args.model} lacks {len(missing)} of {len(places)}; "
+            "--skip_unknown goes on without them"
+        )
+    note(args, f"skipped {len(missing)} unknown {kind}s of {len(places)}: {shown}")
+    return places
+
+
+def _format(args: argparse.Namespace) -> str:
+    ending = pathlib.Path(args.out or "").suffix.lower()[1:]
+    chosen = args.format or (ending if ending in ("json", "parquet", "trec") else "csv")
+    if chosen == "trec" and not args.out:
+        raise UsageError("--format trec needs --out FILE")
+    if chosen == "parquet" and ending != "parquet":
+        raise UsageError("--format parquet needs --out FILE.parquet")
+    return chosen
+
+
+def _put(args: argparse.Namespace, asked: np.ndarray, frames: "Iterator[pl.DataFrame]") -> None:
+    """Frames of (id, found, rank, value) as csv, streamed, or as JSON, a list for each id."""
+    kind = "user" if args.run is recommend else "item"
+    lists: dict[Any, list] = {name: [] for name in asked.tolist()}
+    met = set()
+    with contextlib.ExitStack() as stack:
+        file: Any = sys.stdout
+        if args.out is not None:
+            beside = stack.enter_context(output.written(args.out))
+            file = stack.enter_context(beside.open("w", encoding="utf-8", newline=""))
+        for frame in frames:
+            if _format(args) == "csv":
+                file.write(frame.write_csv(include_header=not met))
+            else:
+                _, found, _, value = frame.columns
+                for name, other, _, worth in frame.iter_rows():
+                    lists[name].append({found: other, value: worth})
+            met.update(frame[kind].to_list(), [None])
+        if _format(args) == "json":
+            answer = [{kind: name, "list": found} for name, found in lists.items()]
+            file.write(output.as_json(answer) + "\n")
+    empty = [str(name) for name in lists if name not in met]
+    if empty:
+        note(args, f"nothing left to list for {len(empty)} {kind}s, such as {empty[0]!r}: all seen")

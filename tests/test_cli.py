@@ -1,0 +1,599 @@
+"""The `mfauc` command as a person or a script meets it: answers, exit codes, bad input, faults."""
+
+import contextlib
+import errno
+import functools
+import io
+import json
+import os
+import pathlib
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from unittest import mock
+
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mfauc_jax import cli, data
+from mfauc_jax.data import layouts
+from mfauc_jax.factors import Factors
+from mfauc_jax.fit import Fitted
+from mfauc_jax.model import MFAUC
+
+USERS = ["ann", "böb", "日本", "9" * 30, "a,b", "-5", 'q"q', "u7", "u8", "u9", "all", "one"]
+ITEMS = [f"i{j}" for j in range(8)] + ["naïve ☕"]
+TINY = ("--rank", "2", "--iterations", "2")
+
+
+def ratings() -> pl.DataFrame:
+    """Twelve users with odd names, nine items; `all` likes everything, `one` a single item."""
+    liked = np.random.default_rng(0).random((12, 9)) < 0.5
+    liked[:, :3] |= np.eye(12, 3, dtype=bool) | np.eye(12, 3, -3, dtype=bool)
+    liked[10], liked[11] = True, np.arange(9) == 4
+    users, items = np.nonzero(liked)
+    stars = np.where((users + items) % 4 == 0, 2, 5)
+    return pl.DataFrame(
+        {"user": [USERS[i] for i in users], "item": [ITEMS[j] for j in items], "stars": stars}
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def untouched_jax():
+    """The command sets JAX up for a process of its own; here it shares one, and so its parser."""
+    once = functools.cache(cli.parser)
+    with mock.patch.object(cli, "_set_up_jax"), mock.patch.object(cli, "parser", once):
+        yield
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """ratings.csv, its split into train.csv and test.csv, and a model of train.csv."""
+    folder = tmp_path_factory.mktemp("cli")
+    ratings().write_csv(folder / "ratings.csv")
+    split = ("--train", folder / "train.csv", "--test", folder / "test.csv", "--per_user", 1)
+    assert run("data", "split", folder / "ratings.csv", *split).code == 0
+    assert run("fit", folder / "train.csv", "--out", folder / "model", *TINY).code == 0
+    return folder
+
+
+class Ran:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+
+
+def run(*argv, stdin="") -> Ran:
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch.object(sys, "stdin", io.StringIO(stdin)),
+    ):
+        code = cli.main([str(word) for word in argv])
+    return Ran(code, out.getvalue(), err.getvalue())
+
+
+def fails(*argv, code=1) -> str:
+    """The one-line message of a command that fails without a traceback."""
+    ran = run(*argv)
+    assert ran.code == code, ran.err
+    assert ran.out == "" and "Traceback" not in ran.err and "internal error" not in ran.err
+    assert ran.err.startswith("mfauc")
+    return ran.err
+
+
+def table(text: str) -> pl.DataFrame:
+    return pl.read_csv(io.StringIO(text), schema_overrides={"user": pl.String})
+
+
+# --- help ---
+
+
+@pytest.mark.parametrize(
+    "command", ["fit", "select", "recommend", "similar", "evaluate", "certify", "data describe"]
+)
+def test_help_fits_a_screen_and_tells_exit_codes(command):
+    ran = run(*command.split(), "--help")
+    assert ran.code == 0
+    assert len(ran.out.splitlines()) <= 46
+    assert all(len(line) <= 80 for line in ran.out.splitlines())
+    assert "130 interrupted" in " ".join(ran.out.split())
+
+
+def test_every_hyper_parameter_is_an_option_with_its_default():
+    short, whole = run("fit", "--help").out, run("fit", "--help_all").out
+    for name, value in MFAUC().get_params().items():
+        if name != "progress":
+            assert f"--{name}" in short and f"--{name}" in whole
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            assert f"--{name} {value}" in " ".join(short.split()) or f"({value})" in whole
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ((), "required: COMMAND"),
+        (("fitt",), "invalid choice: 'fitt'"),
+        (("fit", "r.csv"), "required: --out"),
+        (("fit", "--out", "m"), "give a file of ratings, or --dataset"),
+        (("fit", "r.csv", "--dataset", "ml-1m", "--out", "m"), "give a file of ratings, or"),
+        (("fit", "r.csv", "--out", "m", "--rank", "two"), "--rank: 'two' is not a whole number"),
+        (("fit", "r.csv", "--out", "m", "--seed", "-1"), "--seed: -1 is not in [0"),
+        (("fit", "r.csv", "--out", "m", "--ranc", "2"), "unrecognized arguments: --ranc"),
+        (("recommend", "m", "--n", "0"), "--n: 0 is not in [1, inf]"),
+        (("recommend", "m", "--format", "parquet"), "parquet needs --out"),
+        (("recommend", "m", "--format", "parquet", "--out", "a.csv"), "needs --out FILE.parquet"),
+        (("recommend", "m", "ann", "--users_file", "f"), "not both"),
+        (("select", "r.csv", "--grid", "reg"), "write NAME=A,B"),
+        (("select", "r.csv", "--grid", "rank=2,x"), "'x' is not a whole number"),
+        (("certify", "m", "h.csv", "--delta", "1"), "--delta: 1 is not in"),
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_one_line_and_exit_code_2(argv, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = fails(*argv, code=2)
+    assert message in said and said.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+# --- fit ---
+
+
+def test_fit_is_the_librarys_fit(home):
+    X = data.read_ratings(home / "train.csv")
+    model, same = MFAUC.load(home / "model"), MFAUC(rank=2, iterations=2).fit(X)
+    assert np.array_equal(model.user_factors_, same.user_factors_)
+    assert sorted(model.train_.user_ids.tolist()) == sorted(USERS)
+
+
+def test_ratings_below_the_threshold_are_not_relevant(home, tmp_path):
+    options = ("--rating_column", "stars", "--min_rating", "5", *TINY)
+    assert run("fit", home / "ratings.csv", "--out", tmp_path / "m", *options).code == 0
+    kept = ratings().filter(pl.col("stars") >= 5).height
+    assert MFAUC.load(tmp_path / "m").train_.nnz == kept
+    said = fails("fit", home / "ratings.csv", "--out", tmp_path / "x", *options[:3], "6")
+    assert "is above 6" in said and not (tmp_path / "x").exists()
+
+
+def test_params_come_from_preset_file_and_flags_in_that_order(home, tmp_path):
+    (tmp_path / "p.json").write_text(
+        '{"rank": 3, "reg": 0.5, "beta": [0.5, 1], "fixed_order": false}'
+    )
+    argv = [
+        "fit",
+        "r.csv",
+        "--out",
+        "m",
+        "--preset",
+        "authors",
+        "--params",
+        str(tmp_path / "p.json"),
+    ]
+    args = cli.parser().parse_args([*argv, "--reg", "0.7", "--patience", "4", "--tau_neg", "none"])
+    expected = MFAUC.authors(
+        rank=3, reg=0.7, beta=(0.5, 1), fixed_order=False, patience=4, tau_neg=None
+    )
+    assert cli.options.model(args) == expected
+    for text, message in (
+        ("[1]", "must hold an object"),
+        ("{", "is not JSON"),
+        ('{"rnk": 3}', "did you mean 'rank'"),
+        ('{"rank": "x"}', "rank: 'x' is not a whole number"),
+    ):
+        (tmp_path / "p.json").write_text(text)
+        assert message in fails(*argv)
+
+
+def test_validation_chooses_the_iteration_and_then_everything_trains(home, tmp_path):
+    out = tmp_path / "m"
+    ran = run("fit", home / "train.csv", "--out", out, "--validate", "1", "--plot", tmp_path / "p.png",
+              "--checkpoint_dir", tmp_path / "states", *TINY)  # fmt: skip
+    assert ran.code == 0 and "held-out auc" in ran.err
+    model = MFAUC.load(out)
+    assert model.train_.nnz == data.read_ratings(home / "train.csv").nnz
+    assert (tmp_path / "p.png").stat().st_size > 1000
+    said = fails(
+        "fit", home / "train.csv", "--out", out, "--validate", "1", "--metric", "acu", *TINY
+    )
+    assert "unknown metric 'acu': did you mean 'auc'" in said
+
+
+def test_a_path_that_cannot_be_written_is_told_before_the_fit(home, tmp_path):
+    with mock.patch.object(MFAUC, "fit", side_effect=AssertionError("fitted")):
+        for out, why in (
+            (tmp_path, "it is a folder"),
+            (tmp_path / "no" / "m", "is not a folder"),
+            (home / "model" / "m", "is not a folder"),
+            (tmp_path / ("m" * 300), "File name too long"),
+            ("/dev/null", "not a regular file"),
+            ("/proc/m", "cannot write /proc/m"),
+        ):
+            assert why in fails("fit", home / "train.csv", "--out", out)
+        plot = ("--out", tmp_path / "m", "--plot")
+        assert "is not a folder" in fails(
+            "fit", home / "train.csv", *plot, tmp_path / "no" / "p.png"
+        )
+        assert "must end in .png" in fails("fit", home / "train.csv", *plot, "p.xyz", code=2)
+    assert pathlib.Path("/dev/null").is_char_device()
+
+
+def test_ctrl_c_keeps_what_there_is_and_exits_with_130(home, tmp_path):
+    from mfauc_jax import fit
+
+    def interrupted(record, *_):
+        raise KeyboardInterrupt
+
+    with mock.patch.object(fit._Best, "see", interrupted):
+        ran = run("fit", home / "train.csv", "--out", tmp_path / "m", *TINY)
+    assert ran.code == 130 and "interrupted" in ran.err
+    assert run("recommend", tmp_path / "m", "ann").code == 0
+    with mock.patch.object(MFAUC, "fit", side_effect=KeyboardInterrupt):
+        ran = run("fit", home / "train.csv", "--out", tmp_path / "other", *TINY)
+    assert ran.code == 130 and ran.err.endswith("mfauc: interrupted\n")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_diverged_fit_writes_nothing(home, tmp_path):
+    said = fails("fit", home / "train.csv", "--out", tmp_path / "m", "--reg", "nan", *TINY)
+    assert "nan" in said and not list(tmp_path.iterdir())
+
+
+# --- recommend, similar ---
+
+
+def test_recommendations_are_the_models_in_the_callers_ids(home):
+    asked = ["böb", "9" * 30, "a,b", 'q"q']
+    found = table(run("recommend", home / "model", *asked, "--n", "2").out)
+    items, scores = MFAUC.load(home / "model").recommend(asked, n=2)
+    assert found["user"].to_list() == [user for user in asked for _ in range(2)]
+    assert found["item"].to_list() == items.ravel().tolist()
+    assert found["rank"].to_list() == [1, 2] * 4
+    np.testing.assert_allclose(found["score"], scores.ravel())
+
+
+def test_users_come_from_a_file_or_stdin_or_are_all(home, tmp_path):
+    (tmp_path / "users.txt").write_text("ann\r\n\nböb\n", encoding="utf-8")
+    named = run("recommend", home / "model", "ann", "böb").out
+    assert run("recommend", home / "model", "--users_file", tmp_path / "users.txt").out == named
+    ran = run("recommend", home / "model", "--users_file", "-", stdin="ann\nböb\n")
+    assert ran.out == named
+    everyone = run("recommend", home / "model", "--quiet")
+    assert set(table(everyone.out)["user"]) == set(USERS) and everyone.err == ""
+    assert "-5" in run("recommend", home / "model", "--", "-5").out
+
+
+def test_csv_parquet_and_json_say_the_same(home, tmp_path):
+    asked = ("recommend", home / "model", "ann", "日本", "--n", "3", "--out")
+    for name in ("a.csv", "a.parquet", "a.json"):
+        assert run(*asked, tmp_path / name).code == 0
+    rows = pl.read_csv(tmp_path / "a.csv").rows()
+    assert pl.read_parquet(tmp_path / "a.parquet").rows() == rows
+    lists = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
+    flat = [(one["user"], pick["item"], rank, pick["score"])
+            for one in lists for rank, pick in enumerate(one["list"], 1)]  # fmt: skip
+    assert flat == rows
+    assert json.loads(run(*asked[:-1], "--format", "json").out) == lists
+    assert run("recommend", home / "model", "ann", "ann", "--n", "3").out.count("\n") == 4
+    said = fails("recommend", home / "model", "--out", tmp_path / "a.trec")
+    assert "has white space" in said and not (tmp_path / "a.trec").exists()
+    assert "item 'naïve ☕'" in said
+
+
+def test_unknown_ids_are_named_or_skipped(home):
+    said = fails("recommend", home / "model", "ann", "nobody", "böb", "nil")
+    assert "unknown user 'nobody', 'nil': " in said and "lacks 2 of 4; --skip_unknown" in said
+    ran = run("recommend", home / "model", "ann", "nobody", "--skip_unknown", "--n", "1")
+    assert ran.code == 0 and ran.out.count("\n") == 2 and "skipped 1 unknown users of 2" in ran.err
+    said = fails("recommend", home / "model", "x", "y", "--skip_unknown")
+    assert "another catalogue" in said and "its users are" in said
+    assert "unknown item 'i99'" in fails("similar", home / "model", "i1", "i99")
+
+
+def test_lists_end_where_the_catalogue_does(home):
+    found = table(run("recommend", home / "model", "one", "--n", "1000000000").out)
+    assert found.height == 8 and "i4" not in found["item"].to_list()
+    ran = run("recommend", home / "model", "all", "one", "--n", "3")
+    everything = data.read_ratings(home / "ratings.csv")
+    assert everything.shape == (12, 9) and ran.code == 0
+    shown = run("recommend", home / "model", "one", "--n", "99", "--with_seen").out
+    assert table(shown).height == 9
+
+
+def test_a_user_who_has_seen_everything_has_an_empty_list(home, tmp_path):
+    assert run("fit", home / "ratings.csv", "--out", tmp_path / "m", *TINY).code == 0
+    ran = run("recommend", tmp_path / "m", "all")
+    assert ran.code == 0 and ran.out == "user,item,rank,score\n"
+    assert "nothing left to list for 1 users, such as 'all'" in ran.err
+    assert json.loads(run("recommend", tmp_path / "m", "all", "--format", "json").out) == [
+        {"user": "all", "list": []}
+    ]
+
+
+def test_similar_items_are_the_models(home):
+    found = pl.read_csv(
+        io.StringIO(run("similar", home / "model", "i1", "naïve ☕", "--n", "4").out)
+    )
+    near, cosines = MFAUC.load(home / "model").similar_items(["i1", "naïve ☕"], n=4)
+    assert found["similar"].to_list() == near.ravel().tolist()
+    np.testing.assert_allclose(found["cosine"], cosines.ravel())
+    assert found.columns == ["item", "similar", "rank", "cosine"]
+
+
+def test_integer_ids_are_asked_for_as_they_are_written(home, tmp_path):
+    numbered = ratings().with_columns(
+        pl.col("user").replace_strict(USERS, range(12)),
+        pl.col("item").str.slice(1, 1).rank("dense"),
+    )
+    numbered.write_csv(tmp_path / "n.csv")
+    assert run("fit", tmp_path / "n.csv", "--out", tmp_path / "m", *TINY).code == 0
+    assert table(run("recommend", tmp_path / "m", "3", "--n", "1").out)["user"].to_list() == ["3"]
+    assert "unknown user '03'" in fails("recommend", tmp_path / "m", "03", "3")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"user,item\n1,2\n", b"\x00" * 100], ids=["empty", "text", "zeros"]
+)
+def test_a_file_that_is_no_model_is_named_as_such(tmp_path, home, content):
+    (tmp_path / "bad").write_bytes(content)
+    assert str(tmp_path / "bad") in fails("recommend", tmp_path / "bad", "ann")
+    whole = (home / "model").read_bytes()
+    (tmp_path / "bad").write_bytes(whole[:-20])
+    assert "truncated" in fails("evaluate", tmp_path / "bad", home / "test.csv")
+    assert "No such file" in fails("similar", tmp_path / "none", "i1")
+
+
+# --- evaluate, certify ---
+
+
+def test_evaluation_is_the_librarys(home):
+    found = json.loads(run("evaluate", home / "model", home / "test.csv", "--format", "json").out)
+    model, held = MFAUC.load(home / "model"), data.read_ratings(home / "test.csv")
+    expected = model.evaluate(held, at=(1, 3, 5, 10), intervals="normal")
+    assert found == pytest.approx({k: None if np.isnan(v) else v for k, v in expected.items()})
+    shown = run("evaluate", home / "model", home / "test.csv").out
+    assert f"AUC {expected['auc']:.4f} ± " in shown and "@10" in shown
+    plain = run(
+        "evaluate", home / "model", home / "test.csv", "--intervals", "none", "--at", "2"
+    ).out
+    assert "±" not in plain and "@2" in plain and "@10" not in plain
+
+
+def test_a_certificate_is_the_librarys(home, tmp_path):
+    asked = ("certify", home / "model", home / "test.csv", "--delta", "0.1")
+    model, held = MFAUC.load(home / "model"), data.read_ratings(home / "test.csv")
+    expected = model.certify(held, 0.1)
+    assert run(*asked).out == f"{expected}\n"
+    assert run(*asked, "--format", "json", "--out", tmp_path / "c.json").code == 0
+    found = json.loads((tmp_path / "c.json").read_text())
+    assert found["bound"] == expected.bound and found["sentence"] == expected.sentence
+
+
+@pytest.mark.parametrize("command", ["evaluate", "certify"])
+def test_pairs_that_trained_and_strangers_are_refused_or_skipped(home, tmp_path, command):
+    said = fails(command, home / "model", home / "ratings.csv")
+    assert "were in training, such as user" in said and "mfauc data split" in said
+    right = run(command, home / "model", home / "test.csv").out
+    assert run(command, home / "model", home / "ratings.csv", "--skip_seen").out == right
+    held = pl.read_csv(home / "test.csv")
+    strange = pl.concat([held, pl.DataFrame({"user": ["eve", "ann"], "item": ["i1", "new"]})])
+    strange.write_csv(tmp_path / "t.csv")
+    assert "unknown user 'eve'" in fails(command, home / "model", tmp_path / "t.csv")
+    assert run(command, home / "model", tmp_path / "t.csv", "--skip_unknown").out == right
+    (tmp_path / "t.csv").write_text("user,item\n1,2\n3,4\n")
+    assert "another catalogue" in fails(
+        command, home / "model", tmp_path / "t.csv", "--skip_unknown"
+    )
+
+
+def test_an_evaluation_is_drawn(home, tmp_path):
+    drawn = ("--plot", tmp_path / "roc.png")
+    assert run("evaluate", home / "model", home / "test.csv", *drawn).code == 0
+    assert (tmp_path / "roc.png").stat().st_size > 1000
+
+
+# --- select, data ---
+
+
+def test_selection_writes_what_fit_reads(home, tmp_path):
+    asked = ("select", home / "train.csv", *TINY, "--splits", "1", "--per_user", "1")
+    ran = run(*asked, "--grid", "reg=0.1,1,auto", "--criterion", "auc", "--out", tmp_path / "best.json",
+              "--plot", tmp_path / "map.png")  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines()[0].split()[:2] == ["reg", "auc"]
+    best = json.loads((tmp_path / "best.json").read_text())
+    assert best["rank"] == 2 and best["iterations"] == 2
+    out = ("--out", tmp_path / "m", "--params", tmp_path / "best.json")
+    assert run("fit", home / "train.csv", *out).code == 0
+    assert MFAUC.load(tmp_path / "m").rank == 2
+    assert "did you mean 'reg'" in fails(*asked, "--grid", "regg=1,2")
+
+
+def test_data_sets_are_listed_fetched_described(tmp_path, home):
+    listed = run("data", "list", "--data_dir", tmp_path)
+    assert listed.code == 0 and listed.out.startswith("ml-100k")
+    (tmp_path / "ml-100k").mkdir()
+    lines = "".join(f"{u}\t{i}\t{(u * i) % 5 + 1}\t0\n" for u in range(1, 40) for i in range(1, 60))
+    (tmp_path / "ml-100k" / "u.data").write_text(lines)
+    assert f"in {tmp_path}/ml-100k" in run("data", "list", "--data_dir", tmp_path).out
+    named = ("--dataset", "ml-100k", "--data_dir", tmp_path)
+    found = json.loads(run("data", "describe", *named, "--format", "json").out)
+    X = data.load("ml-100k", tmp_path)
+    assert (found["users"], found["items"], found["positives"]) == (*X.shape, X.nnz)
+    assert f"{X.nnz} positives" in run("data", "describe", *named).out
+    assert "did you mean 'ml-100k'" in fails("data", "describe", "--dataset", "ml-100")
+    assert "sha256" in fails("data", "download", "ml-100k", "--data_dir", tmp_path)
+    assert "cannot be downloaded" in fails("data", "download", "flixster", "--data_dir", tmp_path)
+
+
+def test_a_split_loses_and_repeats_nothing(home):
+    whole = set(ratings().select("user", "item").rows())
+    train, test = (set(pl.read_csv(home / f"{part}.csv").rows()) for part in ("train", "test"))
+    assert train | test == whole and not train & test
+    assert "must end in .csv or .parquet" in fails(
+        "data", "split", home / "ratings.csv", "--train", "a.txt", "--test", "b.csv", code=2
+    )
+
+
+def test_many_bad_lines_are_five_and_a_count(tmp_path):
+    with (tmp_path / "u.data").open("w") as file:
+        file.write("1\t2\t3\t4\n" * 7 + "1\t2\tgood\t4\n" * 30_000)
+    said = fails("data", "describe", tmp_path / "u.data")
+    assert "has 30000 bad lines, the first 5 of them" in said
+    assert said.count("\n") == 6 and "line 8: rating 'good'" in said and "line 12:" in said
+    (tmp_path / "a.csv").write_text("")
+    assert "is empty" in fails("data", "describe", tmp_path / "a.csv")
+
+
+# --- faults ---
+
+
+def test_a_full_disk_leaves_the_old_file(home, tmp_path):
+    target = tmp_path / "a.csv"
+    target.write_text("old")
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with mock.patch.object(pl.DataFrame, "write_csv", side_effect=full):
+        assert "No space left" in fails("recommend", home / "model", "ann", "--out", target)
+    shutil.copy(home / "model", tmp_path / "m")
+    before = (tmp_path / "m").read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        said = fails("fit", home / "train.csv", "--quiet", "--out", tmp_path / "m", *TINY)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "cannot write" in said and (tmp_path / "m").read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv", "m"]
+    assert target.read_text() == "old"
+
+
+def test_debug_shows_where(home):
+    ran = run("recommend", home / "model", "nobody", "--debug")
+    assert ran.code == 1 and "Traceback" in ran.err and "unknown user 'nobody'" in ran.err
+    with mock.patch.object(MFAUC, "load", side_effect=KeyError("oops")):
+        ran = run("recommend", home / "model", "ann")
+    assert ran.code == 1 and "internal error, KeyError: 'oops' (--debug tells where)" in ran.err
+
+
+def test_as_a_process_it_caches_programs_and_a_closed_pipe_is_silent(home, tmp_path):
+    words = [sys.executable, "-m", "mfauc_jax.cli", "recommend", str(home / "model"), "--n", "9"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "COLUMNS": "80"}
+    command = " ".join(f"'{word}'" for word in words)
+    ran = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} | true; echo $?"],
+        env=environment, capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    assert (ran.stdout, ran.stderr) == ("0\n", "")
+    assert list((tmp_path / "mfauc").iterdir())
+
+
+# --- fuzz ---
+
+NAMES = [ending.lstrip(".") if "." not in ending[1:] else ending for ending, _ in layouts.ENDINGS]
+FILES = ["ratings.csv", "model", "missing", "folder", "empty.csv", "noise.csv", "new", "new.csv"]
+WORDS = [
+    *FILES, "ann", "nobody", "日本", "\udcff", "", "-", "--", "0", "1", "-1", "2", "1e309", "nan", "none",
+    "9" * 40, "reg=0.1,1", "rank=x", "=", "csv", "json", "parquet", "square", "tanh", "C1", "ml-100k",
+    "utf-16", "user", "true", "a\0b",
+]  # fmt: skip
+
+
+@functools.cache
+def flags() -> list[str]:
+    found, left = set(), [cli.parser()]
+    while left:
+        for action in left.pop()._actions:
+            found |= set(action.option_strings)
+            if isinstance(action.choices, dict) and action.nargs == "A...":
+                left += action.choices.values()
+    return sorted(found)
+
+
+COMMANDS = [["fit"], ["select"], ["recommend"], ["similar"], ["evaluate"], ["certify"],
+            ["data", "list"], ["data", "download"], ["data", "describe"], ["data", "split"]]  # fmt: skip
+PREFIX = {
+    "fit": ["ratings.csv", "--out", "new"], "select": ["ratings.csv", "--grid", "reg=1,2"],
+    "recommend": ["model"], "similar": ["model"], "evaluate": ["model", "ratings.csv"],
+    "certify": ["model", "ratings.csv"], "describe": ["ratings.csv"],
+    "split": ["ratings.csv", "--train", "new.csv", "--test", "new2.csv"],
+}  # fmt: skip
+
+
+@st.composite
+def command_lines(draw):
+    words = draw(st.sampled_from(COMMANDS))
+    words = words + (PREFIX.get(words[-1], []) if draw(st.booleans()) else [])
+    option = st.tuples(st.sampled_from(flags()), st.sampled_from(WORDS)).map(list)
+    bare = st.sampled_from([*WORDS, *flags()]).map(lambda word: [word])
+    for part in draw(st.lists(st.one_of(option, option, bare, st.text(max_size=5).map(lambda t: [t])),
+                              max_size=5)):  # fmt: skip
+        words = words + part
+    return words
+
+
+def no_fit(model, X, validation=None, callbacks=()):
+    """As `MFAUC.fit` ends, without the work: the fuzz is about arguments."""
+    rank = min(max(model.rank, 1), 3)
+    factors = Factors(jnp.ones((X.num_users, rank)), jnp.ones((X.num_items, rank)))
+    model._keep(X, Fitted(factors, [{"iteration": 1, "auc": 0.5}], "iterations"))
+    return model
+
+
+@settings(max_examples=80)
+@given(words=command_lines())
+def test_no_arguments_lead_to_a_traceback_or_a_partial_file(home, words):
+    with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
+        here = pathlib.Path(name)
+        for file in ("ratings.csv", "model"):
+            shutil.copy(home / file, here / file)
+        (here / "folder").mkdir()
+        (here / "empty.csv").touch()
+        (here / "noise.csv").write_bytes(bytes(range(256)))
+        before = {path.name: path.is_file() and path.read_bytes() for path in here.iterdir()}
+        with (
+            mock.patch.object(MFAUC, "fit", no_fit),
+            mock.patch("mfauc_jax.selection.select", side_effect=ArithmeticError("all diverged")),
+            mock.patch("mfauc_jax.data.download", side_effect=ConnectionError("no network")),
+        ):
+            ran = run(*words, stdin="ann\n")
+        assert ran.code in (0, 1, 2), words
+        assert "Traceback" not in ran.err or "--debug" in words
+        assert "internal error" not in ran.err, ran.err
+        after = {path.name: path.is_file() and path.read_bytes() for path in here.iterdir()}
+        assert not [file for file in after if file.startswith(".")]
+        if ran.code != 0:
+            assert ran.err and after == before
+
+
+LINES = st.lists(
+    st.lists(
+        st.sampled_from(["1", "2", "user", "item", "rating", "x", "", "3.5", "nan", "1e400", '"', '"a"', "é",
+                         "user_id:token", "item_id:float", "9" * 30, "-0", "007", "2007-10-10", "\0", "\r"]),
+        min_size=1, max_size=5,
+    ), max_size=6,
+)  # fmt: skip
+CONTENT = st.one_of(
+    st.binary(max_size=60),
+    st.tuples(LINES, st.sampled_from([",", "\t", "::", ";", '";"', " "])).map(
+        lambda t: "\n".join(t[1].join(line) for line in t[0]).encode()
+    ),
+    st.sampled_from(["user,item,rating\n", "user\titem\n", "user_id:token\titem_id:token\n"]).flatmap(
+        lambda head: st.text(max_size=40).map(lambda tail: (head + tail).encode("utf-8", "surrogatepass"))
+    ),
+)  # fmt: skip
+
+
+@settings(max_examples=100)
+@given(content=CONTENT, name=st.sampled_from([f"x.{n}" if "." not in n else n for n in NAMES]))
+def test_no_file_of_ratings_leads_to_a_traceback(content, name):
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, name)
+        path.write_bytes(content)
+        ran = run("data", "describe", path)
+        assert ran.code in (0, 1) and (ran.code == 0) == bool(ran.out)
+        assert "Traceback" not in ran.err and "internal error" not in ran.err, ran.err
