@@ -2,10 +2,10 @@
 
     f_i(u) = θ_i(u) + ½ (λ_i/w_i) |u|²,     θ_i = Σ_p g φ(Σ_q g′ L(γ)) + ½ (σ_i − 1) Var_g′(s)
 
-by Newton's method with halved steps, all pairs counted. For the square loss f is a quadratic and one
-step solves its k × k system; its θ comes from moments (SPEC 4.1) and costs O(N_i k²), not N_i n. For
-a convex L and φ = identity, f is λ_i/w_i-strongly convex, so f(u) − min f ≤ |∇f|² / (2 λ_i/w_i):
-that is the `gap` told. Otherwise the step is a gradient preconditioned by the curvature's convex part.
+all pairs counted. For the square loss f is a quadratic, and its k × k system is made from moments
+(SPEC 4.1) in O(N_i k²) and solved. Other losses take Newton steps, halved where f would rise. For a
+convex L and φ = identity, f is λ_i/w_i-strongly convex, so f(u) − min f ≤ |∇f|² / (2 λ_i/w_i): that is
+the `gap` told. Otherwise a step is the gradient, preconditioned by the convex part of the curvature.
 """
 
 import warnings
@@ -92,14 +92,18 @@ def fold_in(
         objective.loss.func is losses.square and objective.weighting.func is weightings.identity
     )
     alone = objective._replace(reg=0.0, spread=0.0)  # a block has its users' own
-    local = _by_moments if square else partial(_by_pairs, alone)
     b = weights.b
     V = V - (b @ V / b.sum())[None, :]  # margins do not change; Σ b v is now 0
     second = V.T @ (b[:, None] * V)
     U, gap = np.zeros((m, V.shape[1]), V.dtype), np.zeros(m, V.dtype)
     for users, block in _blocks(objective, new_users, weights, usable_share, V.shape, square):
-        at = partial(local, V, second, b, block)
-        found, left = _newton(at, np.asarray(block.ridge), V.shape[1], tolerance, steps)
+        ridge = np.asarray(block.ridge)
+        if square:
+            H, r = _systems(V, second, block)
+            found, left = _solve(np.asarray(H), np.asarray(r), ridge)
+        else:
+            at = partial(_by_pairs, alone, V, b, block)
+            found, left = _newton(at, ridge, V.shape[1], tolerance, steps)
         U[users], gap[users] = found[: len(users)], left[: len(users)] if convex else np.nan
     return Folded(U, gap)
 
@@ -120,13 +124,15 @@ def _blocks(
 ) -> Iterator[tuple[np.ndarray, Block]]:
     """(users, their padded rows) with P and b powers of two; a short block repeats its first user."""
     n, k = shape
-    lengths, indptr = np.asarray(X.row_lengths), np.asarray(X.indptr)
-    items, g, b, w = (np.asarray(a) for a in (X.indices, weights.g, weights.b, weights.user))
+    (_, items, lengths), indptr = X.on_host(), np.asarray(X.indptr)
+    g, b, w = (np.asarray(a) for a in (weights.g, weights.b, weights.user))
     mass = np.asarray(weights.neg_mass)
     reg = np.asarray(objectives.by_row(objective.reg, *X.shape).user)
     spread = np.broadcast_to(np.asarray(objective.spread), lengths.shape)
     usable = np.flatnonzero(w > 0)
-    widths = np.maximum(8, 1 << np.ceil(np.log2(lengths[usable])).astype(int))
+    apart = 2 if square else 1  # padding is cheap without pairs: fewer programs
+    octaves = np.ceil(np.log2(np.maximum(lengths[usable], 8)) / apart - 3 / apart).astype(int)
+    widths = 8 << (apart * octaves)
     for P in np.unique(widths):
         group = usable[widths == P]
         most = max(1, BUDGET // int(P * (k if square else n)))
@@ -144,33 +150,40 @@ def _blocks(
 
 
 @jax.jit
-def _by_moments(V, second, b, block: Block, u: Float[Array, "b k"]) -> Local:
-    """The square loss: C_p = ½[(1 − s_p)² + 2 (1 − s_p) μ′ + Q′] needs the positives alone."""
-    del b
+def _systems(V, second, block: Block) -> tuple[Float[Array, "b k k"], Float[Array, "b k"]]:
+    """H_i and r_i of the square loss, f_i(u) = ½ − r_i·u + ½ uᵀ H_i u, from the positives alone.
 
-    def risk(u, V_pos, block: Block):
-        s = V_pos @ u
-        mean = -(block.b_pos @ s) / block.neg_mass  # μ′; Σ_j b_j s_j is 0
-        square = (u @ second @ u - block.b_pos @ s**2) / block.neg_mass  # Q′
-        rank_loss = 0.5 * ((1 - s) ** 2 + 2 * (1 - s) * mean + square)
-        value = block.g @ rank_loss + 0.5 * block.spread * (square - mean**2)
-        return value + 0.5 * block.ridge * (u @ u)
+    H = Σ_p g v vᵀ + σ Σ_q g′ v vᵀ − v̇ v̈ᵀ − v̈ v̇ᵀ − (σ − 1) v̈ v̈ᵀ + (λ/w) I and r = v̇ − v̈, where
+    v̇ = Σ g v_p, v̈ = Σ g′ v_q, and sums over the complement are all items' minus the positives'.
+    """
 
-    def one(u, block: Block):
-        V_pos = V[block.items]
-        value, gradient = jax.value_and_grad(risk)(u, V_pos, block)
-        return Local(value, gradient, jax.hessian(risk)(u, V_pos, block))
+    def one(block: Block):
+        V_pos, flat = V[block.items], (1 + block.spread) / block.neg_mass
+        near, far = block.g @ V_pos, -(block.b_pos @ V_pos) / block.neg_mass  # v̇, v̈
+        H = V_pos.T @ ((block.g - flat * block.b_pos)[:, None] * V_pos) + flat * second
+        H = H - jnp.outer(near, far) - jnp.outer(far, near) - block.spread * jnp.outer(far, far)
+        return H + block.ridge * jnp.eye(len(near), dtype=V.dtype), near - far
 
-    return jax.vmap(one)(u, block)
+    return jax.vmap(one)(block)
+
+
+def _solve(H: np.ndarray, r: np.ndarray, ridge: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """H⁻¹ r for each user, and |H u − r|²/2λ.
+
+    On the host, in float64: numpy solves one small system after the other (see `solvers.alternating`
+    for what several at once do to XLA's threads).
+    """
+    H, r = H.astype(np.float64), r.astype(np.float64)[:, :, None]
+    u = np.linalg.solve(H + _damping(H), r)
+    return u[:, :, 0], _gap((H @ u - r)[:, :, 0], ridge)
 
 
 @jax.jit
-def _by_pairs(objective, V, second, b, block: Block, u: Float[Array, "b k"]) -> Local:
+def _by_pairs(objective, V, b, block: Block, u: Float[Array, "b k"]) -> Local:
     """Any loss and φ. ∇²f has Σ_pq M_pq (v_p − v_q)(v_p − v_q)ᵀ with M = g φ′ L″ g′.
 
     L″ is taken where it is ≥ 0, and φ″ (≤ 0 for tanh) is left out: what remains is the convex part.
     """
-    del second
 
     def risk(u, V_pos, g_neg, block: Block):
         data = objectives.user_risk(objective, u, V_pos, V, block.g, g_neg, block.spread)
@@ -204,26 +217,35 @@ def _newton(
     here, length = _host(at(u)), np.ones(len(u))
     noise = 32 * np.finfo(u.dtype).eps
     for _ in range(steps):
+        if ((_gap(here.gradient, ridge) <= tolerance) | (length < 1e-4)).all():
+            break
         gradient, hessian = here.gradient.astype(np.float64), here.hessian.astype(np.float64)
-        hessian = hessian + 1e-9 * np.eye(rank) * np.abs(hessian).max((1, 2), keepdims=True)
-        direction = -np.linalg.solve(hessian, gradient[:, :, None])[:, :, 0]
+        direction = -np.linalg.solve(hessian + _damping(hessian), gradient[:, :, None])[:, :, 0]
         fall = -(direction * gradient).sum(1)  # twice what a full step should gain
         rounding = noise * (1 + np.abs(here.value))
-        if ((_gap(here, ridge) <= tolerance) | (fall <= rounding) | (length < 1e-4)).all():
+        if (fall <= rounding).all():
             break
         trial = (u + length[:, None] * direction).astype(u.dtype)
         there = _host(at(trial))
         good = there.value <= here.value - 1e-4 * length * fall + rounding
         u = np.where(good[:, None], trial, u)
-        pairs = zip(there, here, strict=True)
-        here = Local(*(np.where(good.reshape(-1, *[1] * (a.ndim - 1)), a, b) for a, b in pairs))
+        here = there if good.all() else Local(*map(partial(_choose, good), there, here))
         length = np.where(good, 1.0, length / 2)
-    return u, _gap(here, ridge)
+    return u, _gap(here.gradient, ridge)
 
 
-def _gap(here: Local, ridge: np.ndarray) -> np.ndarray:
+def _gap(gradient: np.ndarray, ridge: np.ndarray) -> np.ndarray:
     """|∇f|²/2λ; nan without a λ."""
-    return (here.gradient**2).sum(1) / np.where(ridge > 0, 2 * ridge, np.nan)
+    return (gradient**2).sum(1) / np.where(ridge > 0, 2 * ridge, np.nan)
+
+
+def _damping(H: np.ndarray) -> np.ndarray:
+    """A little on the diagonal: without λ, H may be singular."""
+    return 1e-9 * np.eye(H.shape[1]) * np.abs(H).max((1, 2), keepdims=True)
+
+
+def _choose(good: np.ndarray, there: np.ndarray, here: np.ndarray) -> np.ndarray:
+    return np.where(good.reshape(-1, *[1] * (here.ndim - 1)), there, here)
 
 
 def _host(local: Local) -> Local:

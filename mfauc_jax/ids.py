@@ -75,7 +75,7 @@ def joined(X: Interactions, data: Any) -> Interactions:
     new = Interactions.of(data)
     users, user_ids, m = _extended("user", X.user_ids, new.user_ids, *_sizes(X, new, 0))
     items, item_ids, n = _extended("item", X.item_ids, new.item_ids, *_sizes(X, new, 1))
-    rows = np.concatenate([np.asarray(X.rows), users[np.asarray(new.rows)]])
+    rows = np.concatenate([X.on_host()[0], users[new.on_host()[0]]])
     columns = np.concatenate([np.asarray(X.indices), items[np.asarray(new.indices)]])
     confidence = None
     if X.confidence is not None or new.confidence is not None:
@@ -116,7 +116,7 @@ def _moved(X: Interactions, users, items, shape, user_ids, item_ids) -> Interact
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what X is like was said when it was read
         moved = Interactions.from_pairs(
-            users[np.asarray(X.rows)],
+            users[X.on_host()[0]],
             items[np.asarray(X.indices)],
             shape=shape,
             confidence=X.confidence,

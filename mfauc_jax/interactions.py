@@ -70,6 +70,11 @@ class Interactions:
         users = jnp.arange(self.num_users, dtype=self.indices.dtype)
         return jnp.repeat(users, self.row_lengths, total_repeat_length=self.nnz)
 
+    def on_host(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`rows`, `indices` and `row_lengths` as numpy arrays, without a compilation."""
+        lengths = np.diff(np.asarray(self.indptr))
+        return np.repeat(np.arange(len(lengths)), lengths), np.asarray(self.indices), lengths
+
     def tree_flatten(self):
         """Arrays are leaves; sizes are static; external ids do not cross."""
         return (self.indptr, self.indices, self.confidence), (self.num_items, self.row_bits)

@@ -54,7 +54,7 @@ def make(
         if not np.isfinite(value):
             raise ValueError(f"{name} = {value} must be a finite number")
     m, n = X.shape
-    rows, items = np.asarray(X.rows), np.asarray(X.indices)
+    rows, items, lengths = X.on_host()
     train = X if train is None else train
     known = total(np.bincount(np.asarray(train.indices), minlength=n))
     everyone = total(train.num_users)
@@ -65,14 +65,13 @@ def make(
         b = (1.0 - frequency) ** tau_neg
     b = np.where(np.isfinite(b), b, 0.0)  # p̂ = 1 is nobody's negative
 
-    lengths = np.asarray(X.row_lengths)
     usable = _usable(X, b)
     mass = b.sum() - np.bincount(rows, b[items], minlength=m)
     g = a / np.bincount(rows, a, minlength=m)[rows] * usable[rows]
     w = np.where(usable, lengths.astype(float) ** user_power, 0.0)
     if not total(usable.sum()):
         raise ValueError("no user has both a positive and a negative item: nothing to rank")
-    learnt = np.asarray(train.row_lengths)[_usable(train, b)].astype(float) ** user_power
+    learnt = train.on_host()[2][_usable(train, b)].astype(float) ** user_power
     mean = total(learnt.sum()) / total(len(learnt))
 
     uniform = tau == 0 and X.confidence is None
@@ -95,8 +94,9 @@ def make(
 
 def _usable(X: Interactions, b: np.ndarray) -> np.ndarray:
     """Which users have a positive, and a negative of non-zero weight."""
-    weighable = np.bincount(np.asarray(X.rows), b[np.asarray(X.indices)] > 0, minlength=X.num_users)
-    return (np.asarray(X.row_lengths) > 0) & ((b > 0).sum() > weighable)
+    rows, items, lengths = X.on_host()
+    weighable = np.bincount(rows, b[items] > 0, minlength=X.num_users)
+    return (lengths > 0) & ((b > 0).sum() > weighable)
 
 
 def _quantise(p: np.ndarray, longest: int) -> np.ndarray:
@@ -108,7 +108,7 @@ def _row_sums(X: Interactions, values: np.ndarray) -> Int[Array, "nnz"]:
     """Running sums of `values` that start again at each row."""
     sums = np.cumsum(values)
     starts = np.concatenate([[0], sums])[np.asarray(X.indptr)[:-1]]
-    return _ints(sums - starts[np.asarray(X.rows)])
+    return _ints(sums - starts[X.on_host()[0]])
 
 
 def _ints(values: np.ndarray) -> Int[Array, "..."]:

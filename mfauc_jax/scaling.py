@@ -41,10 +41,10 @@ def rule(
     With `new`, λ_i and σ_i are those of other users; l, h and the means stay those of X.
     """
     m, n = total(X.num_users), X.num_items
-    rows, items = np.asarray(X.rows), np.asarray(X.indices)
+    rows, items, lengths = X.on_host()
     w, b, g = (np.asarray(a, np.float64) for a in (weights.user, weights.b, weights.g))
     mass = np.asarray(weights.neg_mass, np.float64)
-    lengths = np.maximum(np.asarray(X.row_lengths), 1)
+    lengths = np.maximum(lengths, 1)
     usable = w > 0
 
     def sigmas(lengths, w):
@@ -64,4 +64,4 @@ def rule(
     by_user = noise * heavy(w_asked) / (total(heavy(w)[usable].sum()) / total(usable.sum()))
     by_item = noise * (m / n) * held / held.mean()
     reg = Reg(jnp.asarray(by_user, float), jnp.asarray(by_item * n / m, float))
-    return Scale(reg, jnp.asarray(sigmas(np.asarray(asked.row_lengths), w_asked) - 1, float))
+    return Scale(reg, jnp.asarray(sigmas(asked.on_host()[2], w_asked) - 1, float))
