@@ -62,10 +62,14 @@ def aligned(data: Any, X: Interactions) -> Interactions:
 
 def over_items(data: Any, X: Interactions) -> Interactions:
     """Other users' positives over the columns of X."""
-    new = Interactions.of(data)
-    items = np.arange(new.num_items) if new.item_ids is None else new.item_ids
-    known = X.item_ids if new.item_ids is not None else None
-    items = places("item", known, items, X.num_items)
+    new, (_, n) = Interactions.of(data), X.shape
+    if new.item_ids is None and new.num_items != n:
+        raise ValueError(
+            f"the matrix has {new.num_items} columns, one an item, but there are {n} items"
+        )
+    items = np.arange(n)
+    if new.item_ids is not None:
+        items = places("item", X.item_ids, new.item_ids, n)
     shape = (new.num_users, X.num_items)
     return _moved(new, np.arange(new.num_users), items, shape, new.user_ids, X.item_ids)
 

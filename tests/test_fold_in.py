@@ -142,8 +142,10 @@ def test_external_ids_of_the_new_users(model, named):
     assert not set(items) & set(few[few.user == "u41"].item)
     with pytest.raises(ValueError, match="unknown item 'i99'"):
         named.fold_in((["x", "x"], ["i1", "i99"]))
-    with pytest.raises(ValueError, match="outside range"):
+    with pytest.raises(ValueError, match="31 columns"):
         model.fold_in(np.eye(31))
+    with pytest.raises(ValueError, match="item 27 is outside range"):
+        model.fold_in((["x", "x"], [3, 27]))
     assert len(model.fold_in((["x", "x"], [3, 4])).recommend("x", n=3)[0]) == 3
 
 
