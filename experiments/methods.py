@@ -39,7 +39,10 @@ class Method:
 
     fit: Callable[..., Factors]  # (key, X, rank=…, **hyper)
     grid: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
-    default: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # where nothing is tuned
+    large: Mapping[str, Sequence[Any]] = dataclasses.field(
+        default_factory=dict
+    )  # the same, large data
+    default: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # where nothing is tried
     model: MFAUC | None = None  # what `selection.select` sweeps, for the MFAUC rows
     in_paper: bool = False
 
@@ -67,7 +70,12 @@ def our_model(loss: str = "square_hinge", **changes: Any) -> MFAUC:
     return MFAUC.paper(loss, **(setting | changes))
 
 
-def _rows(make: Callable[..., MFAUC], tanh: Mapping[str, Any], regs: Sequence[float]) -> dict:
+def _rows(
+    make: Callable[..., MFAUC],
+    tanh: Mapping[str, Any],
+    regs: Sequence[float],
+    large: Sequence[float] = (),
+) -> dict[str, Method]:
     """The eight MFAUC rows of the paper."""
     models = {name: make(loss) for name, loss in (
         ("hinge", "square_hinge"), ("square", "square"), ("sigmoid", "sigmoid"),
@@ -75,7 +83,9 @@ def _rows(make: Callable[..., MFAUC], tanh: Mapping[str, Any], regs: Sequence[fl
     )}  # fmt: skip
     models |= {f"tanh ρ={rho}": make(weighting="tanh", rho=rho, **tanh) for rho in RHOS}
     return {
-        f"MFAUC {name}": Method(partial(mfauc, model=model), {"reg": regs}, {}, model, True)
+        f"MFAUC {name}": Method(
+            partial(mfauc, model=model), {"reg": regs}, {"reg": large}, {}, model, True
+        )
         for name, model in models.items()
     }
 
@@ -89,7 +99,7 @@ AUTHORS: dict[str, Method] = {
     "WRMF": Method(
         partial(baselines.get("wrmf"), sweeps=100),
         {"reg": WRMF_REGS},
-        {"reg": 0.5},
+        default={"reg": 2.0},
         in_paper=True,
     ),
     **_rows(authors_model, {}, REGS),
@@ -99,18 +109,20 @@ OURS: dict[str, Method] = {
     "SoftImpute": Method(
         baselines.get("soft_impute"),
         {"rhos": [(0.4,), (0.2,), (0.0,)], "iterations": (3, 10)},
+        {"rhos": [(0.4,), (0.2,), (0.0,)], "iterations": (3,)},
         {"rhos": (0.0,), "iterations": 3},
         in_paper=True,
     ),
     "WRMF": Method(
         partial(baselines.get("wrmf"), cg_steps=3),
-        {"alpha": (1.0, 3.0, 9.0, 19.0, 39.0), "reg": (2.0, 10.0, 30.0, 60.0, 200.0)},
+        {"alpha": (1.0, 3.0, 9.0), "reg": (2.0, 10.0, 30.0, 60.0)},
+        {"alpha": (9.0, 19.0, 39.0), "reg": (50.0, 100.0, 200.0)},
         {"alpha": 3.0, "reg": 10.0},
         in_paper=True,
     ),
-    **_rows(our_model, {"num_neg": 30}, REGS[:8]),
+    **_rows(our_model, {"num_neg": 30}, REGS[1:7], (*REGS[:3], *REGS[4:7:2])),
     "MFAUC": Method(partial(mfauc, model=MFAUC()), model=MFAUC()),
-    "BPR": Method(baselines.get("bpr"), {"reg": (0.0, 0.002, 0.02), "epochs": (20, 60)}),
+    "BPR": Method(baselines.get("bpr"), {"reg": (0.002, 0.02), "epochs": (20, 60)}),
     "Popularity": Method(lambda key, X, rank=None: baselines.get("popularity")(key, X)),
     "PureSVD": Method(baselines.get("pure_svd"), {"rho": (0.0, 0.1, 0.2)}),
     "WARP": Method(baselines.get("warp"), {"epochs": (5, 10, 20, 40)}),
@@ -141,6 +153,7 @@ def tune(
     key: jax.Array,
     method: Method,
     X: Interactions,
+    grid: Mapping[str, Sequence[Any]] | None = None,
     *,
     repeats: int = 2,
     per_user: int = 3,
@@ -151,14 +164,15 @@ def tune(
 
     Args:
         key: for the splits and the fits.
-        method: whose grid is tried.
+        method: what is fitted.
         X: the training positives.
+        grid: what is tried; the method's own unless given.
         repeats: hold-outs.
         per_user: positives of a user held out.
         criterion: a key of `metrics.evaluate` at 5.
         fixed: hyper-parameters that are not tried, such as the rank.
     """
-    points = list(_points(method.grid))
+    points = list(_points(method.grid if grid is None else grid))
     scores = np.zeros((repeats, len(points)))
     for r in range(repeats):
         key_split, key_fit = jax.random.split(jax.random.fold_in(key, r))

@@ -54,14 +54,14 @@ class Config:
     splits: int = 5
     iterations: int = _help(500, "T, authors; theirs is 2000 at most")
     select: bool = _help(True, "choose hyper-parameters; no: take each method's defaults")
-    select_splits: int = _help(2, "hold-outs of three a user")
+    select_splits: int = _help(2, "hold-outs of three a user, authors; 1 for ours")
     select_iterations: int = _help(150, "T of each fit while selecting, authors; theirs is 1000")
     alphas: tuple[float, ...] = tuple(2.0**-a for a in range(1, 8))
     lambdas: tuple[float, ...] = tuple(2.0**-a for a in range(10))
     stops: tuple[int, ...] = _help((20, 60), "T tried, ours, minibatch")
     large_splits: int = 2
-    large_select: int = _help(50_000, "users are sampled until so many positives, MFAUC's grid")
-    large_stops: tuple[int, ...] = (15,)
+    large_select: int = _help(30_000, "users are sampled until so many positives, MFAUC's grid")
+    large_stops: tuple[int, ...] = (12,)
     limit: int = _help(0, "stop after so many new cells; 0: no limit")
     results: str = "out/table.jsonl"
 
@@ -84,7 +84,7 @@ def run(config: Config) -> list[dict]:
                 jobs = [
                     _select_job(config, dataset, setting, name, method, X.nnz > LARGE)
                     for name, method in rows.items()
-                    if method.grid
+                    if (method.large if X.nnz > LARGE else method.grid)
                 ]
                 found = cells.run(jobs, functools.partial(_select, X))
                 hyper |= {record["method"]: record["hyper"] for record in found}
@@ -127,13 +127,13 @@ def _select_job(
 ) -> dict[str, Any]:
     job = {"kind": "select", "dataset": dataset, "setting": setting, "method": name, "seed": 0,
            "rank": config.rank, "splits": config.select_splits, "model": _setting(method)}  # fmt: skip
-    grid = {k: list(v) for k, v in method.grid.items()}
+    grid = {k: list(v) for k, v in (method.large if large else method.grid).items()}
     if method.model is not None and setting == "authors":
         grid = {"learning_rate": list(config.alphas), "reg": list(config.lambdas)}
         job["iterations"] = config.select_iterations
     elif method.model is not None and routes.choose(method.model) == "minibatch":
         grid["iterations"] = list(config.large_stops if large else config.stops)
-    if large:
+    if large or setting == "ours":
         job["splits"] = 1
     if large and method.model is not None:
         job["positives"] = config.large_select
@@ -165,7 +165,9 @@ def _select(X: Interactions, job: dict) -> dict[str, Any]:
     method, train = methods.get(job["method"], job["setting"]), _split(X, job["seed"]).train
     key = jax.random.key(1000 + job["seed"])
     if method.model is None:
-        found = methods.tune(key, method, train, repeats=job["splits"], rank=job["rank"])
+        found = methods.tune(
+            key, method, train, job["grid"], repeats=job["splits"], rank=job["rank"]
+        )
         return {"hyper": found.best, "scores": found.scores}
     if "positives" in job:
         train = splits.subsample_users(key, train, job["positives"])
@@ -221,10 +223,11 @@ def _fit(X: Interactions, jobs: list[dict]) -> list[dict[str, Any]]:
     model = rows[0].model
     if model is not None and jobs[0]["setting"] == "authors":
         models = [_model(row, job) for row, job in zip(rows, jobs, strict=True)]
-        fits = together.fit(models, [part.train for part in parts])
+        models, fits = _stable(models, [part.train for part in parts])
         return [
-            _ranked(fit.factors, part, job) | {"objective": {"half": fit.half, "last": fit.last}}
-            for fit, part, job in zip(fits, parts, jobs, strict=True)
+            _ranked(fit.factors, part, job)
+            | {"objective": {"half": fit.half, "last": fit.last}, "learning_rate": m.learning_rate}
+            for m, fit, part, job in zip(models, fits, parts, jobs, strict=True)
         ]
     (job,), (part,), (row,) = jobs, parts, rows
     if model is not None:
@@ -232,6 +235,24 @@ def _fit(X: Interactions, jobs: list[dict]) -> list[dict[str, Any]]:
     hyper = {k: tuple(v) if isinstance(v, list) else v for k, v in job["hyper"].items()}
     found = row.fit(jax.random.key(job["seed"]), part.train, rank=job["rank"], **hyper)
     return [_ranked(found, part, job)]
+
+
+def _stable(
+    models: list[MFAUC], trains: list[Interactions]
+) -> tuple[list[MFAUC], list[together.Fit]]:
+    """All fits, again with half of α if one ends worse than a model that scores everything 0.
+
+    The α with the lowest objective on one split may be at the edge of what is stable on another.
+    """
+    while True:
+        fits = together.fit(models, trains)
+        if all(fit.last < fit.zero for fit in fits):  # not if nan
+            return models, fits
+        slower = [(m.learning_rate or 1.0) / 2 for m in models]
+        models = [
+            dataclasses.replace(m, learning_rate=rate)
+            for m, rate in zip(models, slower, strict=True)
+        ]
 
 
 def _model(row: Method, job: dict) -> MFAUC:

@@ -105,7 +105,7 @@ def _roc(records: list[dict]) -> list[Section]:
 def _timings(records: list[dict]) -> list[Section]:
     found = {(r["dataset"], r["blocks"]): r for r in fig_timings.summary(records)}
     rows = []
-    for (dataset, blocks), r in found.items():
+    for (dataset, _), r in found.items():
         one = found.get((dataset, 1))
         times = [f"{r['paper']:g} s" if r["paper"] else "–", f"{r['seconds']:.2f} s"]
         faster = [

@@ -24,6 +24,7 @@ class Fit(NamedTuple):
     factors: Factors
     half: float  # exact θ of the averages after half of the iterations
     last: float  # and after all
+    zero: float  # θ of a model that scores everything 0
 
 
 def fit(models: Sequence[MFAUC], trains: Sequence[Interactions]) -> list[Fit]:
@@ -63,7 +64,8 @@ def fit(models: Sequence[MFAUC], trains: Sequence[Interactions]) -> list[Fit]:
         if s + 1 == max(iterations // 2, 1):
             half = theta(state.average)
     last, found = theta(state.average), _unstack(state.average, len(models))
-    return [Fit(*each) for each in zip(found, half, last, strict=True)]
+    zero = theta(jax.tree.map(jnp.zeros_like, state.average))
+    return [Fit(*each) for each in zip(found, half, last, zero, strict=True)]
 
 
 @partial(jax.jit, static_argnums=(0, 1))
