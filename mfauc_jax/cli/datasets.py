@@ -103,7 +103,7 @@ def describe(args: argparse.Namespace) -> None:
         numbers = found[f"positives_of_{kind}"]
         text = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in numbers.items())
         ids = ", ".join(map(repr, map(str, found[f"{kind}_ids"])))
-        print(f"positives of a {kind}: {text}; {kind} ids: {ids}, …")
+        print(f"positives of one {kind}: {text}; {kind} ids: {ids}, …")
 
 
 def split(args: argparse.Namespace) -> None:
@@ -121,6 +121,9 @@ def split(args: argparse.Namespace) -> None:
                 beside
             )
         note(args, f"wrote {part.nnz} positives to {path}")
+    lost = len(np.setdiff1d(np.asarray(parts.test.indices), np.asarray(parts.train.indices)))
+    if lost:
+        note(args, f"{lost} items are only in {args.test}: evaluate with --skip_unknown")
 
 
 def _frame(X: Interactions, part: Interactions) -> Any:
