@@ -461,6 +461,19 @@ def test_many_bad_lines_are_five_and_a_count(tmp_path):
     assert "is empty" in fails("data", "describe", tmp_path / "a.csv")
 
 
+def test_advice_is_in_options_of_the_command(tmp_path):
+    (tmp_path / "a.csv").write_text("user,thing\n1,2\n")
+    assert "pass --item_column and" in fails("data", "describe", tmp_path / "a.csv")
+    assert "compare with --min_rating 3" in fails(
+        "data", "describe", tmp_path / "a.csv", "--item_column", "thing", "--min_rating", "3"
+    )
+    (tmp_path / "a.b").touch()
+    assert "pass --layout, u.data" in fails("data", "describe", tmp_path / "a.b")
+    assert "is a folder" in fails("data", "describe", tmp_path)
+    said = fails("data", "describe", "--dataset", "ml-1m", "--data_dir", tmp_path)
+    assert "get it by `mfauc data download ml-1m` or https" in said
+
+
 # --- faults ---
 
 

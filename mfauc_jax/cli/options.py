@@ -30,6 +30,13 @@ ALWAYS = (
     "always --seed 0, --quiet, --debug (tracebacks), --threads N, --cpu_devices N, --float64, "
     f"--no_cache (of compiled programs), --help_all. {EXIT_CODES}"
 )
+SPOKEN = {  # what the library tells a programmer, for the command line
+    r"pass (layout|encoding)=": r"pass --\1",
+    r"pass (user|item)= its name": r"pass --\1_column and its name",
+    r"above = (\S+)": r"--min_rating \1",
+    r"lower user_min or item_min": "lower --user_min or --item_min",
+    r"download\('([^']*)', data_dir\)": r"`mfauc data download \1`",
+}
 PRESETS = {"default": MFAUC, "paper": MFAUC.paper, "authors": MFAUC.authors}
 
 
@@ -112,7 +119,7 @@ def field_value(field: dataclasses.Field, text: str) -> Any:
     if bool in kinds:
         return names.lookup(field.name, {"true": True, "false": False}, text.lower())
     if int in kinds or float in kinds:
-        return number(int if int in kinds else float)(text)
+        return number(int, -(2**31), 2**31 - 1)(text) if int in kinds else number(float)(text)
     if str in kinds:
         return text
     several = [_number_or_name(part) for part in text.split(",")]
@@ -217,6 +224,16 @@ def read(args: argparse.Namespace, part: str | None = "train") -> Interactions:
     """
     if (args.ratings is None) == (args.dataset is None):
         raise UsageError("give a file of ratings, or --dataset NAME in its place")
+    try:
+        return _read(args, part)
+    except (ValueError, FileNotFoundError) as error:
+        text = str(error)
+        for said, spoken in SPOKEN.items():
+            text = re.sub(said, spoken, text)
+        raise (OSError if isinstance(error, OSError) else ValueError)(text) from error
+
+
+def _read(args: argparse.Namespace, part: str | None) -> Interactions:
     changes = {"user_min": args.user_min, "item_min": args.item_min}
     changes = {name: value for name, value in changes.items() if value is not None}
     if args.min_rating is not None:

@@ -98,7 +98,9 @@ def _layout_of(path: pathlib.Path) -> str:
     for ending, layout in ENDINGS:
         if plain.endswith(ending):
             return layout
-    raise ValueError(f"{path.name} does not tell its layout: pass layout=, {', '.join(LAYOUTS)}")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name the file of ratings in it")
+    raise ValueError(f"{path} does not tell its layout: pass layout=, {', '.join(LAYOUTS)}")
 
 
 def _parquet(path: pathlib.Path, asked: dict[str, str]) -> pl.DataFrame:

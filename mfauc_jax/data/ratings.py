@@ -200,7 +200,7 @@ def _positives(
 
 def _relevant(source: str, frame: "pl.DataFrame", filter: Filter) -> "pl.DataFrame":
     if "rating" not in frame.columns:
-        raise ValueError(f"{source} has no ratings to compare with above = {filter.above}")
+        raise ValueError(f"{source} has no ratings to compare with above = {filter.above:g}")
     values = frame["rating"]
     relevant = (values > filter.above) | ((values == 0) & filter.zero)
     if not relevant.any():
