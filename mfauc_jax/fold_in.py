@@ -71,7 +71,7 @@ def fold_in(
         new_users: their positives, over the columns of V.
         weights: g, g′ and w of the new users, with training's constants.
         usable_share: training's usable users over m: λ is divided by m, the risk by their number.
-        tolerance: stop when every gap is at most this.
+        tolerance: stop when every gap is at most this (or float rounding hides what a step gains).
         steps: the most evaluations of a block.
     """
     m, n = new_users.shape
