@@ -14,10 +14,11 @@ so a pair that met counts for d, or d (s − 1)/(s − d): the mean over assignm
 all pairs (Horvitz and Thompson; SPEC 3.5 has it for a single stratum).
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
+
+from mfauc_jax import draws
 
 PER_BLOCK = 4  # items of a stratum in a block, at least (but for tiny catalogues)
 
@@ -38,7 +39,7 @@ def strata(counts: np.ndarray, blocks: int) -> np.ndarray:
 def assign(key: Key[Array, ""], stratum: Int[Array, "n"], blocks: int) -> Int[Array, "n"]:
     """The block of each item: a new shuffle within every stratum for every key."""
     n = stratum.shape[0]
-    order = jnp.lexsort((jax.random.bits(key, (n,), jnp.uint32), stratum))
+    order = jnp.lexsort((draws.words(key, (n,)), stratum))
     return jnp.zeros(n, jnp.int32).at[order].set(jnp.arange(n, dtype=jnp.int32) % blocks)
 
 

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, UInt32
+from jaxtyping import Array, Bool, Float, Int, Key
 
+from mfauc_jax import draws
 from mfauc_jax.interactions import Interactions
 from mfauc_jax.item_weights import Weights
 
@@ -70,9 +71,9 @@ def uniform(
     With users drawn uniformly from `weights.usable` and φ = identity, `jax.grad` of the sampled
     value is unbiased for ∇θ, row by row (SPEC 3.3), and so is the spread penalty. tanh is biased.
     """
-    bits = _bits(key, (users.shape[0], num_pos + num_neg))  # one call: threefry is slow to compile
-    pos, g_pos = _positives(bits[:, :num_pos], X, weights, users)
-    neg, g_neg = _negatives(bits[:, num_pos:], X, weights, users)
+    drawn = draws.words(key, (users.shape[0], num_pos + num_neg))
+    pos, g_pos = _positives(drawn[:, :num_pos], X, weights, users)
+    neg, g_neg = _negatives(drawn[:, num_pos:], X, weights, users)
     scale = num_neg / max(num_neg - 1, 1)
     return Sample(users, pos, neg, g_pos, g_neg, weights.user[users], scale)
 
@@ -109,18 +110,18 @@ def for_items(
     any split with K₊, K₋ ≥ 1; the split follows f s₊ : (1 − f) s₋ with f = n_j/m and s± ~ 1/N, 1/M, the
     size of the terms, since a half-half split loses on popular items.
     """
-    bits = _bits(key, (items.shape[0], num_users, 1 + 2 * num_items))
+    drawn = draws.words(key, (items.shape[0], num_users, 1 + 2 * num_items))
 
     def one(item, bits):
         of_users, of_pos, of_neg = bits[:, 0], bits[:, 1 : num_items + 1], bits[:, num_items + 1 :]
         if columns is None:
-            users = weights.usable[_below(of_users, weights.usable.shape[0])]
+            users = weights.usable[draws.below(of_users, weights.usable.shape[0])]
             user_weight = weights.user[users]
         else:
             users, user_weight = _stratified(of_users, X, columns, weights, item)
         return _around_item(of_pos, of_neg, X, weights, item, users, user_weight)
 
-    return jax.vmap(one)(items, bits)
+    return jax.vmap(one)(items, drawn)
 
 
 def for_item(
@@ -148,9 +149,9 @@ def _stratified(bits, X: Interactions, columns: Interactions, weights: Weights, 
     split = jnp.round(num_users * with_size / (with_size + without_size))
     with_users = jnp.clip(split, 1, num_users - 1)  # K₊
     first = jnp.arange(num_users) < with_users
-    place = _below(bits, jnp.where(first, jnp.maximum(count, 1), jnp.maximum(m - count, 1)))
+    place = draws.below(bits, jnp.where(first, jnp.maximum(count, 1), jnp.maximum(m - count, 1)))
     at = jnp.minimum(columns.indptr[item] + place, columns.nnz - 1)
-    others, _ = _complement(columns, None, None, jnp.broadcast_to(item, (num_users,)), place)
+    others, _ = complement(columns, None, None, jnp.broadcast_to(item, (num_users,)), place)
     users = jnp.where(first, columns.indices[at], jnp.minimum(others, m - 1))
     share = jnp.where(first, count / with_users, (m - count) / (num_users - with_users))
     # n_j/K₊ or (m − n_j)/K₋; no holders or no others: weight 0
@@ -161,7 +162,7 @@ def draw_positives(
     key: Key[Array, ""], X: Interactions, weights: Weights, users: Int[Array, "b"], count: int
 ) -> tuple[Int[Array, "b count"], Float[Array, "b count"]]:
     """`count` iid items of ω_i from g_i, and their weights (1/count each, up to rounding)."""
-    return _positives(_bits(key, (users.shape[0], count)), X, weights, users)
+    return _positives(draws.words(key, (users.shape[0], count)), X, weights, users)
 
 
 def _positives(bits, X: Interactions, weights: Weights, users):
@@ -169,11 +170,11 @@ def _positives(bits, X: Interactions, weights: Weights, users):
     users = jnp.broadcast_to(users[:, None], bits.shape)
     start, end = X.indptr[users], X.indptr[users + 1]
     if weights.pos_table is None:
-        slot = start + _below(bits, end - start)
+        slot = start + draws.below(bits, end - start)
         return X.indices[slot], jnp.full(bits.shape, 1 / count, weights.g.dtype)
     table = weights.pos_table
     total = table[end - 1]
-    x = _below(bits, total)
+    x = draws.below(bits, total)
     slot = first(X.row_bits, start, end, lambda t: table[t] > x)
     mass = table[slot] - jnp.where(slot > start, table[slot - 1], 0)
     return X.indices[slot], weights.g[slot] * (total / mass).astype(weights.g.dtype) / count
@@ -183,14 +184,14 @@ def draw_negatives(
     key: Key[Array, ""], X: Interactions, weights: Weights, users: Int[Array, "b"], count: int
 ) -> tuple[Int[Array, "b count"], Float[Array, "b count"]]:
     """`count` iid items of ω̄_i from g′_i, and their weights (1/count each, up to rounding)."""
-    return _negatives(_bits(key, (users.shape[0], count)), X, weights, users)
+    return _negatives(draws.words(key, (users.shape[0], count)), X, weights, users)
 
 
 def _negatives(bits, X: Interactions, weights: Weights, users):
     count = bits.shape[1]
     users = jnp.broadcast_to(users[:, None], bits.shape)
-    x = _below(bits, _negative_mass(X, weights, users))
-    items, odds = _complement(X, weights.neg_table, weights.row_table, users, x)
+    x = draws.below(bits, _negative_mass(X, weights, users))
+    items, odds = complement(X, weights.neg_table, weights.row_table, users, x)
     if weights.neg_table is None:
         return items, jnp.full(users.shape, 1 / count, weights.g.dtype)
     share = weights.b[items] / weights.neg_mass[users]  # g′, over the probability of the draw
@@ -216,10 +217,10 @@ def _around_item(of_pos, of_neg, X, weights, item, users, user_weight) -> Sample
         relevant, 0, _table(weights.neg_table, item + 1) - _table(weights.neg_table, item)
     )
     left = _negative_mass(X, weights, users) - own
-    x = _below(of_neg, jnp.maximum(left, 1)[:, None])
+    x = draws.below(of_neg, jnp.maximum(left, 1)[:, None])
     x = x + jnp.where((x >= before[:, None]) & ~relevant[:, None], own[:, None], 0)
     repeated = jnp.broadcast_to(users[:, None], x.shape)
-    neg, odds = _complement(X, weights.neg_table, weights.row_table, repeated, x)
+    neg, odds = complement(X, weights.neg_table, weights.row_table, repeated, x)
     share = weights.b[neg] / weights.neg_mass[users][:, None]
     g_neg = (
         share
@@ -241,7 +242,7 @@ def _around_item(of_pos, of_neg, X, weights, item, users, user_weight) -> Sample
     )
 
 
-def _complement(X, neg_table, row_table, users, x):
+def complement(X, neg_table, row_table, users, x):
     """The item of ω̄_i at which the running mass first exceeds x, and its own mass.
 
     With unit masses (tables None) this is the x-th item not in the row.
@@ -292,20 +293,3 @@ def first(bits: int, low, high, holds):
         return jnp.where(below, middle + 1, low), jnp.where(above, middle, high)
 
     return jax.lax.fori_loop(0, bits, halve, (low, high))[0]
-
-
-def _bits(key, shape) -> UInt32[Array, "..."]:
-    return jax.random.bits(key, shape, jnp.uint32)
-
-
-def _below(bits: UInt32[Array, "..."], bound) -> Int[Array, "..."]:
-    """⌊bits · bound / 2³²⌋: uniform on range(bound), off by at most bound/2³² relatively.
-
-    The high word of a 32 × 32 bit product in 16-bit pieces: one draw of bits, no 64-bit integers.
-    """
-    bound = jnp.asarray(bound).astype(jnp.uint32)
-    high, low = bits >> 16, bits & 0xFFFF
-    bound_high, bound_low = bound >> 16, bound & 0xFFFF
-    middle = high * bound_low + ((low * bound_low) >> 16)
-    carry = low * bound_high + (middle & 0xFFFF)
-    return (high * bound_high + (middle >> 16) + (carry >> 16)).astype(jnp.int32)

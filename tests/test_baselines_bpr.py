@@ -103,15 +103,16 @@ def fixed_pick(key, X, examples):
     return Picked(examples.pos, neg, 1.0 - relevant)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_one_step_of_the_user_item_model_is_the_summed_gradient(bias):
+@pytest.mark.parametrize(("bias", "bootstrap"), [(False, True), (True, False)])
+def test_one_step_of_the_user_item_model_is_the_summed_gradient(bias, bootstrap):
     dense, X = random_rows((3, 5, 4), seed=5)
     key_start, key_epochs = jax.random.split(KEY)
-    sizes = Sizes(rank=2, batch=64, bias=bias, adaptive=False)
+    sizes = Sizes(rank=2, batch=64, bias=bias, adaptive=False, bootstrap=bootstrap)
     U, V = pairwise.start(key_start, X, 2, bias)
     result = pairwise.fit_users(KEY, X, losses.logistic, fixed_pick, Hyper(0.1, 0.3, 1), sizes)
     key_slot, _ = jax.random.split(jax.random.fold_in(key_epochs, 0))
-    slots = np.asarray(pairwise.below(key_slot, (X.nnz,), X.nnz))
+    drawn = np.asarray(pairwise.below(key_slot, (X.nnz,), X.nnz))
+    slots = drawn if bootstrap else np.arange(X.nnz)
     rows, items = np.asarray(X.rows), np.asarray(X.indices)
     U, V = np.array(U), np.array(V)
     U1, V1 = U.copy(), V.copy()

@@ -20,7 +20,7 @@ def test_the_rth_negative_is_the_rth_item_not_in_the_row(dense):
     X = quiet(dense)
     for i, row in enumerate(dense):
         for r, item in enumerate(np.flatnonzero(~row)):
-            found, _ = sampling._complement(X, None, None, jnp.array(i), jnp.array(r))
+            found, _ = sampling.complement(X, None, None, jnp.array(i), jnp.array(r))
             assert int(found) == item
 
 

@@ -73,7 +73,7 @@ def fit(
         tries: of a negative; 1 is the paper (see `Triple`).
         popular: negatives ∝ their popularity.
     """
-    sizes = Sizes(rank=rank, batch=batch, bias=bias, adaptive=adaptive)
+    sizes = Sizes(rank=rank, batch=batch, bias=bias, adaptive=adaptive, bootstrap=True)
     hyper = Hyper(learning_rate, reg, epochs)
     return pairwise.fit_users(key, X, losses.logistic, Triple(tries, popular), hyper, sizes)
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
-from mfauc_jax import factors, interactions
+from mfauc_jax import draws, factors, interactions
 from mfauc_jax.baselines.pairwise import Table, descend
 from mfauc_jax.factors import Factors
 from mfauc_jax.interactions import Bucket, Interactions
@@ -101,7 +101,7 @@ def _ascend(key, chunks, share, begin, learning_rate, reg, epochs) -> Factors:
     def epoch(s, tables):
         for place, bucket in enumerate(chunks):
             key_order = jax.random.fold_in(jax.random.fold_in(key, s), place)
-            order = jax.random.permutation(key_order, bucket.users.shape[0])
+            order = draws.shuffled(key_order, jnp.arange(bucket.users.shape[0]))
             tables, _ = jax.lax.scan(step, tables, jax.tree.map(lambda a, o=order: a[o], bucket))
         return tables
 

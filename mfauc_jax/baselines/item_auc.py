@@ -27,7 +27,7 @@ class Uniform:
         users, pos, u, _ = examples
         num_neg = X.num_items - X.row_lengths[users]
         x = pairwise.below(key, users.shape, jnp.maximum(num_neg, 1))
-        neg, _ = sampling._complement(X, None, None, users, x)
+        neg, _ = sampling.complement(X, None, None, users, x)
         return Picked(pos, jnp.minimum(neg, X.num_items - 1), (num_neg > 0).astype(u.dtype))
 
 

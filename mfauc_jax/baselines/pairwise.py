@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from mfauc_jax import factors, sampling
+from mfauc_jax import draws, factors
 from mfauc_jax.baselines import walk
 from mfauc_jax.factors import Factors
 from mfauc_jax.interactions import Interactions
@@ -60,6 +60,7 @@ class Sizes(NamedTuple):
     bias: bool = False  # an item bias, as a last column of V against 1 in U
     adaptive: bool = True  # Adagrad; False is plain descent
     max_norm: float | None = None  # rows of U and V are projected back to this norm
+    bootstrap: bool = False  # an epoch draws nnz positives with replacement, not each once
 
 
 class Table(NamedTuple):
@@ -106,7 +107,7 @@ def start(key: Key[Array, ""], X: Interactions, rank: int, bias: bool) -> Factor
 def fit_users(
     key: Key[Array, ""], X: Interactions, loss: Callable, pick: Pick, hyper: Hyper, sizes: Sizes
 ) -> Factors:
-    """The user–item model, s_ij = u_i·v_j. An epoch draws nnz positives uniformly from all of X."""
+    """The user–item model, s_ij = u_i·v_j. An epoch takes every positive once, or draws nnz."""
     key_start, key_epochs = jax.random.split(key)
     begin = start(key_start, X, sizes.rank, sizes.bias)
     return _users(key_epochs, X, X.rows, begin, hyper, loss, pick, sizes)
@@ -116,9 +117,9 @@ def fit_users(
 def _users(key, X, owners, begin, hyper, loss, pick, sizes):
     batch = min(sizes.batch or batch_size(X.nnz), X.nnz)
 
-    def step(s, tables):
-        key_slot, key_pick = jax.random.split(jax.random.fold_in(key, s))
-        slot = below(key_slot, (batch,), X.nnz)
+    def step(s, tables, order, key):
+        slot = jax.lax.dynamic_slice_in_dim(order, s * batch, batch)
+        key_pick = jax.random.fold_in(key, s)
         users, (U, V) = owners[slot], (table.rows for table in tables)
         u = U[users]
         pos, neg, weight = pick(key_pick, X, Examples(users, X.indices[slot], u, V))
@@ -129,8 +130,15 @@ def _users(key, X, owners, begin, hyper, loss, pick, sizes):
         by_item = descend(tables[1], items, dv, hyper.learning_rate, sizes.adaptive)
         return project(by_user, sizes), project(by_item, sizes)
 
+    def epoch(e, tables):  # the last batch is the last `batch` of the order: it may overlap
+        key_order, key_steps = jax.random.split(jax.random.fold_in(key, e))
+        words = draws.words(key_order, (X.nnz,))
+        order = draws.below(words, X.nnz) if sizes.bootstrap else jnp.argsort(words)
+        one = partial(step, order=order, key=key_steps)
+        return jax.lax.fori_loop(0, -(-X.nnz // batch), one, tables)
+
     tables = tuple(Table(F, jnp.ones_like(F)) for F in begin)
-    tables = jax.lax.fori_loop(0, hyper.epochs * -(-X.nnz // batch), step, tables)
+    tables = jax.lax.fori_loop(0, hyper.epochs, epoch, tables)
     return Factors(*(table.rows for table in tables))
 
 
@@ -202,7 +210,7 @@ def batch_size(nnz: int) -> int:
 
 def below(key: Key[Array, ""], shape: tuple[int, ...], bound) -> Int[Array, "..."]:
     """Uniform integers in range(bound)."""
-    return sampling._below(jax.random.bits(key, shape, jnp.uint32), bound)
+    return draws.below(draws.words(key, shape), bound)
 
 
 def project(table: Table, sizes: Sizes) -> Table:

@@ -49,7 +49,7 @@ class Settings:
     Attributes:
         blocks: d.
         mesh: the devices, whose number divides d.
-        inner: batches, draws and optimiser of a visit.
+        inner: batches and optimiser of a visit; the draws of a user in its d visits together.
     """
 
     blocks: int
@@ -390,7 +390,7 @@ def _visit(settings, row_bits, shared: Shared, key, column, tables, users: Users
     """The minibatch route on one block: every usable user once, in random batches."""
     ((U, user_memory), (V, item_memory)), chosen = tables, settings.inner
     d, count, size = settings.blocks, U.shape[0], V.shape[0]
-    P, Q = chosen.num_pos, chosen.num_neg
+    P, Q = _share(chosen.num_pos, d), _share(chosen.num_neg, d, 2)  # two negatives have a spread
     optimiser, objective = chosen.optimiser(shared.learning_rate), shared.objective
     X = Interactions(
         _row_starts(entries, column, count), entries.places, None, size, row_bits
@@ -437,6 +437,11 @@ def _visit(settings, row_bits, shared: Shared, key, column, tables, users: Users
     tables = minibatch.Tables(Factors(U, V), (user_memory, item_memory), jnp.zeros_like(V))
     (after, memory, _), _ = jax.lax.scan(one, tables, batches)
     return (after.U, memory[0]), (after.V, memory[1])
+
+
+def _share(draws: int, d: int, least: int = 1) -> int:
+    """What one of d visits draws, so that an iteration costs the same for any d."""
+    return draws if d == 1 else max(-(-draws // d), least)
 
 
 def _row_starts(entries: Entries, column, count: int) -> Int[Array, "u_plus_1"]:

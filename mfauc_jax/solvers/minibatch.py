@@ -21,7 +21,7 @@ import optax
 from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from mfauc_jax import averaging, sampling
+from mfauc_jax import averaging, draws, sampling
 from mfauc_jax import objective as objectives
 from mfauc_jax.factors import Factors
 from mfauc_jax.interactions import Interactions
@@ -146,7 +146,7 @@ def batches(
     size = min(most, count)
     steps = -(-count // size)
     key_order, key_draw = jax.random.split(key)
-    order = jax.random.permutation(key_order, users)
+    order = draws.shuffled(key_order, users)
     at = jnp.arange(steps * size)
     shape = (steps, size)
     return (

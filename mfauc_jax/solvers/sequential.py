@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 from jaxtyping import Array, Int, Key
 
-from mfauc_jax import averaging, sampling
+from mfauc_jax import averaging, draws, sampling
 from mfauc_jax import objective as objectives
 from mfauc_jax.factors import Factors
 from mfauc_jax.interactions import Interactions
@@ -165,7 +165,7 @@ def _orders(
         turns = -(-steps // size)
         keys = jax.random.split(key, turns)
         rounds = [
-            jax.random.permutation(keys[0 if settings.fixed_order else t], size)
+            draws.shuffled(keys[0 if settings.fixed_order else t], jnp.arange(size))
             for t in range(turns)
         ]
         return jnp.concatenate(rounds)[:steps]
