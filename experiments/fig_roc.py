@@ -52,7 +52,7 @@ class Config:
     out: str = "out"
 
 
-QUICK = {"values": (1.0,), "repeats": 1, "iterations": 100}
+QUICK = {"datasets": ("synthetic1",), "values": (1.0,), "repeats": 1, "iterations": 60}
 
 
 def run(config: Config) -> list[dict]:

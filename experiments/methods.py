@@ -84,7 +84,7 @@ def _rows(
     models |= {f"tanh ρ={rho}": make(weighting="tanh", rho=rho, **tanh) for rho in RHOS}
     return {
         f"MFAUC {name}": Method(
-            partial(mfauc, model=model), {"reg": regs}, {"reg": large}, {}, model, True
+            partial(mfauc, model=model), {"reg": regs}, {"reg": large}, {"reg": 0.125}, model, True
         )
         for name, model in models.items()
     }

@@ -23,7 +23,10 @@ class Config(protocol.Config):
     out: str = "out"
 
 
-QUICK = {"datasets": ("ml-100k", "flixster"), "select": False, "splits": 1}
+QUICK = {
+    "select": False, "splits": 1, "datasets": ("ml-100k", "flixster"),
+    "methods": ("WRMF", "MFAUC hinge", "MFAUC square", "MFAUC", "Popularity"),
+}  # fmt: skip
 
 
 def run(config: Config) -> list[dict]:

@@ -20,7 +20,11 @@ class Config(protocol.Config):
     out: str = "out"
 
 
-QUICK = {"select": False, "splits": 1, "iterations": 150}
+QUICK = {
+    "select": False, "splits": 1, "iterations": 150, "datasets": ("synthetic2",),
+    "methods": ("SoftImpute", "WRMF", "MFAUC hinge", "MFAUC square", "MFAUC logistic", "MFAUC",
+                "Popularity"),
+}  # fmt: skip
 
 
 def run(config: Config) -> list[dict]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import types
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ from experiments import (
     results,
     tab_real,
     tab_synthetic,
+    together,
 )
-from mfauc_jax import Interactions
+from mfauc_jax import MFAUC, Interactions
 
 
 def tiny(key):
@@ -115,34 +117,46 @@ def test_a_run_stopped_half_way_repeats_no_finished_cell(whole, tmp_path, monkey
     assert len(done) == 6 == len({results.identity(job) for job in done})
 
 
-def test_selection_uses_training_positives_only_and_its_choice_is_in_the_fit(tmp_path):
+@pytest.mark.parametrize("setting", ["authors", "ours"])
+def test_selection_sees_training_positives_only_and_its_choice_is_in_the_fit(
+    setting, tmp_path, monkeypatch
+):
+    seen = []
+
+    def choose(key, model, X, *args, **options):
+        seen.append(X)
+        row = {"reg": 0.5, "iterations": 7, "f1@5": 0.1, "auc": 0.9}
+        found = {"best": {"reg": 0.5, "learning_rate": 0.1, "rank": 2}, "before": None,
+                 "table": [row], "means": lambda: [row]}  # fmt: skip
+        return types.SimpleNamespace(**found)
+
+    monkeypatch.setattr(protocol.selection, "authors_rule", choose)
+    monkeypatch.setattr(protocol.selection, "select", choose)
+    monkeypatch.setattr(protocol, "_fit", lambda X, jobs: [{} for _ in jobs])
     config = tab_synthetic.Config(**tab_synthetic.QUICK | {
-        "select": True, "methods": ("MFAUC hinge",), "splits": 1, "stops": (1, 2), "lambdas": (0.5, 0.1), "alphas": (0.1,),
-        "select_iterations": 2, "iterations": 2, "settings": ("authors", "ours"),
+        "select": True, "methods": ("MFAUC hinge",), "settings": (setting,), "iterations": 9,
         "results": str(tmp_path / "t.jsonl"),
     })  # fmt: skip
-    seen = []
-    real = protocol.splits.hold_out
+    _, *fits = protocol.run(config)
+    test = protocol._split(tiny(None), 0).test.to_scipy()
+    assert not seen[0].to_scipy().multiply(test).nnz and seen[0].nnz + test.nnz == tiny(None).nnz
+    theirs = {"reg": 0.5, "learning_rate": 0.1, "iterations": 9}
+    mine = {"reg": 0.5, "iterations": 7}
+    assert [f["hyper"] for f in fits] == [theirs if setting == "authors" else mine] * 2
 
-    def spy(key, X, per_user=5):
-        found = real(key, X, per_user)
-        seen.append((X, found, per_user))
-        return found
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(protocol.splits, "hold_out", spy)
-        records = protocol.run(config)
-    test = next(split.test for X, split, n in seen if n == 5).to_scipy().astype(bool)
-    for X, _, per_user in seen:
-        if per_user == 3:
-            assert not X.to_scipy().astype(bool).multiply(test).nnz
-    chosen = {(r["setting"], r["kind"]): r for r in records}
-    theirs = chosen["authors", "select"]["hyper"]
-    assert set(theirs) == {"learning_rate", "reg"}
-    assert chosen["authors", "fit"]["hyper"] == theirs | {"iterations": 2}
-    assert chosen["ours", "fit"]["hyper"] == chosen["ours", "select"]["hyper"]
-    assert set(chosen["ours", "fit"]["hyper"]) == {"reg", "iterations"}
-    assert 0 < chosen["authors", "fit"]["metrics"]["auc"]["mean"] < 1
+def test_an_alpha_that_one_split_does_not_stand_is_halved(monkeypatch):
+    rates = []
+
+    def fit(models, trains):
+        rates.append([m.learning_rate for m in models])
+        last = np.nan if len(rates) == 1 else 0.1
+        return [together.Fit(None, 0.2, value, 0.5) for value in (0.1, last)]
+
+    monkeypatch.setattr(protocol.together, "fit", fit)
+    models, _ = protocol._stable([MFAUC(learning_rate=a) for a in (0.5, 0.25)], [])
+    assert rates == [[0.5, 0.25], [0.25, 0.125]]
+    assert [m.learning_rate for m in models] == [0.25, 0.125]
 
 
 def test_lambda_is_chosen_by_f1_among_the_best_in_auc():

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import methods, together
-from mfauc_jax import Interactions
+from experiments import together
+from mfauc_jax import MFAUC, Interactions
 from mfauc_jax.data import splits
 
 
@@ -18,9 +18,9 @@ def trains():
 
 def test_each_finds_what_it_finds_alone(trains):
     models = [
-        methods.authors_model(weighting="tanh", rank=2, iterations=4, average_start=1, record_every=2,
-                              seed=seed, rho=rho, reg=reg, progress=False)
-        for seed, (rho, reg) in enumerate([(1.0, 0.5), (2.0, 0.1)])
+        MFAUC.paper("square", solver="minibatch", rank=2, iterations=4, batch=8, average_start=1,
+                    record_every=2, seed=seed, reg=reg, progress=False)
+        for seed, reg in enumerate([0.5, 0.1])
     ]  # fmt: skip
     fits = together.fit(models, trains)
     for model, X, fit in zip(models, trains, fits, strict=True):
