@@ -30,6 +30,7 @@ from mfauc_jax.interactions import Interactions
 
 REGS = tuple(2.0**-a for a in range(10))  # the authors' λ for MFAUC
 WRMF_REGS = tuple(2.0**a for a in range(1, -12, -2))  # 2¹, 2⁻¹, … 2⁻¹¹
+FINE = tuple(2.0**-a for a in (2, 2.5, 3, 3.5, 4, 5, 6))  # λ of the same in setting ours
 RHOS = (0.5, 1.0, 2.0, 5.0)
 
 
@@ -120,7 +121,7 @@ OURS: dict[str, Method] = {
         {"alpha": 3.0, "reg": 10.0},
         in_paper=True,
     ),
-    **_rows(our_model, {"num_neg": 30}, REGS[1:7], (*REGS[:3], *REGS[4:7:2])),
+    **_rows(our_model, {"num_neg": 30}, FINE, (*REGS[:3], *REGS[4:7:2])),
     "MFAUC": Method(partial(mfauc, model=MFAUC()), model=MFAUC()),
     "BPR": Method(baselines.get("bpr"), {"reg": (0.002, 0.02), "epochs": (20, 60)}),
     "Popularity": Method(lambda key, X, rank=None: baselines.get("popularity")(key, X)),
