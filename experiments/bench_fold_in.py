@@ -86,6 +86,10 @@ def run(config: Config) -> list[dict]:
 
 def lists(config: Config, model: Any) -> dict:
     """Everybody's top items, ours and implicit's."""
+    from implicit.cpu.als import (
+        AlternatingLeastSquares,
+    )  # before the limit, which sees what is loaded
+
     users, train = np.arange(model.train_.num_users), model.train_
     ids = users if train.user_ids is None else train.user_ids
     gc.collect()
@@ -96,8 +100,6 @@ def lists(config: Config, model: Any) -> dict:
             lambda: model.recommend(ids, config.list_length), config.repeats
         )
     with threadpoolctl.threadpool_limits(1, "blas"):  # implicit threads over users itself
-        from implicit.cpu.als import AlternatingLeastSquares
-
         peer: Any = AlternatingLeastSquares(factors=config.rank, num_threads=os.cpu_count() or 1)
         peer.user_factors, peer.item_factors = model.user_factors_, model.item_factors_
         seen = scipy.sparse.csr_matrix(train.to_scipy())
