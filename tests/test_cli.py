@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mfauc_jax import cli, data
@@ -461,6 +461,12 @@ def test_many_bad_lines_are_five_and_a_count(tmp_path):
     assert "is empty" in fails("data", "describe", tmp_path / "a.csv")
 
 
+def test_an_id_of_a_page_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("user,item\nann,tea\nbob," + "x" * 5000 + "\n")
+    said = fails("data", "describe", tmp_path / "a.csv")
+    assert "of rating 2 has 5000 characters, more than 1000" in said and len(said) < 300
+
+
 def test_advice_is_in_options_of_the_command(tmp_path):
     (tmp_path / "a.csv").write_text("user,thing\n1,2\n")
     assert "pass --item_column and" in fails("data", "describe", tmp_path / "a.csv")
@@ -606,6 +612,8 @@ CONTENT = st.one_of(
 
 @settings(max_examples=100)
 @given(content=CONTENT, name=st.sampled_from([f"x.{n}" if "." not in n else n for n in NAMES]))
+@example(content=b"user,item\r1,2\r", name="x.csv")
+@example(content=b'user,item\n1,"2\n3,4', name="x.csv")
 def test_no_file_of_ratings_leads_to_a_traceback(content, name):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, name)

@@ -22,6 +22,7 @@ ALIASES = {  # column names without case and punctuation
 QUOTED = '";"'  # every field in quotes, semicolons between
 INTEGER, NUMBER, TEXT = pl.Int64, pl.Float64, pl.String
 SHOWN_LINES = 5  # of the bad ones
+LONGEST_ID = 1000  # characters
 
 
 class Layout(NamedTuple):
@@ -108,7 +109,10 @@ def named(
     """A frame from the columns that the first line names and we want."""
     head, _, rest = data.partition(b"\n")
     line = head.decode().rstrip("\r")
-    header = next(csv.reader([line], delimiter=layout.separator)) if layout.quote else None
+    try:
+        header = next(csv.reader([line], delimiter=layout.separator)) if layout.quote else None
+    except csv.Error as error:
+        raise ValueError(f"{path}, line 1: {error}") from None
     header = [h.strip() for h in header or line.split(layout.separator)]
     if typed_header:
         plain = [h for h in header if ":" not in h]
@@ -243,6 +247,7 @@ def finish(path: pathlib.Path, frame: pl.DataFrame) -> pl.DataFrame:
         if ids.dtype in (pl.Categorical, pl.Enum):
             ids = ids.cast(TEXT)
         if ids.dtype == TEXT:
+            _check_length(path, ids)
             whole = ids.cast(INTEGER, strict=False)
             if not whole.null_count() and (whole.cast(TEXT) == ids).all():  # 007 stays text
                 ids = whole
@@ -254,6 +259,17 @@ def finish(path: pathlib.Path, frame: pl.DataFrame) -> pl.DataFrame:
     elif "time" in frame.columns and frame["time"].dtype.is_temporal():
         new.append(frame["time"].cast(pl.Datetime("us")).cast(INTEGER))
     return frame.with_columns(new)
+
+
+def _check_length(path: pathlib.Path, ids: pl.Series) -> None:
+    """One huge id would make every one as wide in memory; it is more likely a fault of the file."""
+    lengths = ids.str.len_chars()
+    if int(lengths.max() or 0) > LONGEST_ID:  # type: ignore[arg-type]
+        row = int(lengths.arg_max() or 0)
+        raise ValueError(
+            f"{path}: {ids.name} {_short(ids[row])} of rating {row + 1} has {lengths[row]} characters, "
+            f"more than {LONGEST_ID}: is a quote not closed?"
+        )
 
 
 def _times(times: pl.Series) -> pl.Series:
