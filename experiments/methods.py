@@ -121,7 +121,7 @@ OURS: dict[str, Method] = {
         {"alpha": 3.0, "reg": 10.0},
         in_paper=True,
     ),
-    **_rows(our_model, {"num_neg": 30}, FINE, (*REGS[:3], *REGS[4:7:2])),
+    **_rows(our_model, {"num_neg": 30}, FINE, REGS[:6]),
     "MFAUC": Method(partial(mfauc, model=MFAUC()), model=MFAUC()),
     "BPR": Method(baselines.get("bpr"), {"reg": (0.002, 0.02), "epochs": (20, 60)}),
     "Popularity": Method(lambda key, X, rank=None: baselines.get("popularity")(key, X)),

@@ -60,7 +60,7 @@ class Config:
     lambdas: tuple[float, ...] = tuple(2.0**-a for a in range(10))
     stops: tuple[int, ...] = _help((30, 80), "T tried, ours, minibatch")
     large_splits: int = 2
-    large_select: int = _help(30_000, "users are sampled until so many positives, MFAUC's grid")
+    large_select: int = _help(30_000, "users are sampled until so many positives, minibatch")
     large_stops: tuple[int, ...] = (12,)
     limit: int = _help(0, "stop after so many new cells; 0: no limit")
     results: str = "out/table.jsonl"
@@ -133,10 +133,10 @@ def _select_job(
         job["iterations"] = config.select_iterations
     elif method.model is not None and routes.choose(method.model) == "minibatch":
         grid["iterations"] = list(config.large_stops if large else config.stops)
+        if large:
+            job["positives"] = config.large_select
     if large or setting == "ours":
         job["splits"] = 1
-    if large and method.model is not None:
-        job["positives"] = config.large_select
     return job | {"grid": grid}
 
 
