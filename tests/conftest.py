@@ -11,6 +11,7 @@ import jax  # noqa: E402
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 4)
+jax.config.update("jax_disable_most_optimizations", True)  # tests compile more than they run
 
 from hypothesis import HealthCheck, settings  # noqa: E402
 

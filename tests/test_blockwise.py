@@ -10,6 +10,7 @@ import optax
 import pytest
 from toys import quiet, random_factors
 
+import mfauc_jax as mf
 from mfauc_jax import averaging, blocks, exact, item_weights
 from mfauc_jax import objective as objectives
 from mfauc_jax.factors import Factors
@@ -161,3 +162,23 @@ def test_more_blocks_than_items_is_refused():
     solver = blockwise.make(objectives.make(), settings=settings(16, 1))
     with pytest.raises(ValueError, match="blocks = 16 needs more than 16 items; there are 14"):
         solver.prepare(X, item_weights.make(X))
+
+
+def test_the_model_gives_users_back_in_their_order():
+    i, j = np.indices((50, 50))
+    board = quiet(((i + j) % 2 == 0) & (i != j))
+    seen = []
+    model = mf.MFAUC(
+        rank=3, loss="square_hinge", solver="blockwise", blocks=4, reg=1e-3, spread=0.0,
+        user_power=0.0, iterations=100, learning_rate=0.3, start_scale=0.5, average_start=50,
+    )  # fmt: skip
+    model.fit(board, callbacks=[lambda s, found, record: seen.append(found)])
+    items, _ = model.recommend(range(50), n=1)
+    assert (items[:, 0] == np.arange(50)).all()  # the held-out diagonal
+    np.testing.assert_array_equal(seen[-1].U, model.user_factors_)
+
+
+@pytest.mark.parametrize("size", ["batch", "num_pos", "num_neg"])
+def test_sizes_of_nothing_are_refused(size):
+    with pytest.raises(ValueError, match=f"{size} = 0 must be ≥ 1"):
+        mf.MFAUC(solver="blockwise", **{size: 0}).fit(X)
