@@ -50,6 +50,7 @@ class MFAUC:
     rho: float = _field(1.0, "steepness of tanh")
     reg: Any = _field("auto", "λ, or auto: from the data's shape")
     spread: Any = _field("auto", "σ − 1, weight on the negatives' variance; 0 is the paper")
+    strength: float = _field(0.6, "of reg auto: more favours the AUC of sparse data, less the top")
     tau: float = _field(0.0, "exponent of an item's frequency in g; 0 is uniform")
     tau_neg: float | None = _field(None, "the same in g′; tau unless given")
     user_power: float = _field(0.75, "users count as N_i to this power; 0 is the paper")

@@ -58,7 +58,9 @@ def objective(
         if isinstance(given, str) and given != "auto":
             raise ValueError(f"{name} = {given!r} is neither a number nor 'auto'")
     if isinstance(reg, str) or isinstance(spread, str):
-        rule = scaling.rule(X, weights, new=new)
+        if not hyper.strength > 0:
+            raise ValueError(f"strength = {hyper.strength} must be > 0: .6 is the default")
+        rule = scaling.rule(X, weights, hyper.strength, new=new)
         reg = rule.reg if isinstance(reg, str) else reg
         spread = rule.spread if isinstance(spread, str) else spread
     beta = betas(hyper)[-1] if beta is None else beta
