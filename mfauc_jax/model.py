@@ -50,9 +50,9 @@ class MFAUC:
     rho: float = _field(1.0, "steepness of tanh")
     reg: Any = _field("auto", "λ, or auto: from the data's shape")
     spread: Any = _field("auto", "σ − 1, weight on the negatives' variance; 0 is the paper")
-    strength: float = _field(0.6, "of reg auto: more favours the AUC of sparse data, less the top")
-    tau: float = _field(0.0, "exponent of an item's frequency in g; 0 is uniform")
-    tau_neg: float | None = _field(None, "the same in g′; tau unless given")
+    strength: float = _field(0.4, "of reg auto: more favours the AUC of sparse data, less the top")
+    tau: float = _field(-0.1, "exponent of an item's frequency in g; 0 is uniform and the paper")
+    tau_neg: float | None = _field(0.0, "the same in g′; None: tau")
     user_power: float = _field(0.75, "users count as N_i to this power; 0 is the paper")
     solver: str = _field("auto", "auto, alternating, minibatch, blockwise, sequential, full_batch")
     iterations: int | None = _field(None, "T; by default what the solver needs")
@@ -91,7 +91,7 @@ class MFAUC:
     def paper(cls, loss: str = "square_hinge", **changes: Any) -> "MFAUC":
         """The paper's model: all users alike, one λ, no spread penalty, Algorithm 1, k = 8."""
         setting = {"loss": loss, "rank": 8, "reg": 0.1, "spread": 0.0, "user_power": 0.0,
-                   "solver": "sequential", "average_start": 30}  # fmt: skip
+                   "tau": 0.0, "tau_neg": None, "solver": "sequential", "average_start": 30}  # fmt: skip
         return cls(**(setting | changes))
 
     @classmethod

@@ -59,8 +59,9 @@ def objective(
             raise ValueError(f"{name} = {given!r} is neither a number nor 'auto'")
     if isinstance(reg, str) or isinstance(spread, str):
         if not hyper.strength > 0:
-            raise ValueError(f"strength = {hyper.strength} must be > 0: .6 is the default")
-        rule = scaling.rule(X, weights, hyper.strength, new=new)
+            raise ValueError(f"strength = {hyper.strength} must be > 0: .4 is the default")
+        sigma = {} if isinstance(spread, str) else {"spread": 1.0 + spread, "spread_power": 0.0}
+        rule = scaling.rule(X, weights, hyper.strength, new=new, **sigma)
         reg = rule.reg if isinstance(reg, str) else reg
         spread = rule.spread if isinstance(spread, str) else spread
     beta = betas(hyper)[-1] if beta is None else beta

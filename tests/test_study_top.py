@@ -1,0 +1,114 @@
+"""The study at a tiny size: every part runs once, is read back, and is drawn from its records."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import results, study_top
+from experiments.study_top import ALS, LEVERS, OURS, Config
+from mfauc_jax import MFAUC
+from mfauc_jax.factors import Factors
+
+
+def write_likes(folder, seed=0, users=60, items=40):
+    """Two tastes, as a MovieLens file and as Gowalla's two."""
+    rng = np.random.default_rng(seed)
+    alike = rng.integers(2, size=(users, 1)) == rng.integers(2, size=(1, items))
+    liked = rng.random((users, items)) < np.where(alike, 0.6, 0.1)
+    for name in ("ml-100k", "gowalla"):
+        (folder / name).mkdir(parents=True)
+    pairs = np.argwhere(liked)
+    (folder / "ml-100k" / "u.data").write_text("".join(f"{u}\t{j}\t5\t0\n" for u, j in pairs))
+    held = rng.random(liked.shape) < 0.2
+    for file, mine in (("train", liked & ~held), ("test", liked & held)):
+        lines = (" ".join(map(str, [u, *np.flatnonzero(row)])) for u, row in enumerate(mine))
+        (folder / "gowalla" / f"{file}.txt").write_text("\n".join(lines) + "\n")
+
+
+def popular(change, train, rank):
+    """In place of a fit: popularity, blurred differently by each change."""
+    rng = np.random.default_rng(len(str(change)))
+    counts = np.bincount(np.asarray(train.indices), minlength=train.num_items)[:, None]
+    return Factors(
+        jnp.ones((train.num_users, 1)), jnp.asarray(counts + rng.normal(size=counts.shape))
+    )
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    write_likes(folder)
+    return Config(
+        data_dir=str(folder), datasets=("ml-100k",), methods=(OURS, "our WRMF"), seeds=2, rank=4,
+        levers=("no spread penalty", "σ doubled", "3 seeds averaged"), gowalla_ranks=(4,),
+        results=str(folder / "study.jsonl"), out=str(folder), images=str(folder),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def records(config):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study_top, "fitted", popular)
+        patch.setattr(study_top, "GOWALLA", {OURS: {}, "strength .5": {"strength": 0.5}})
+        study_top.run(config)
+        return study_top.run(dataclasses.replace(config, data_dir="nowhere"))  # all read back
+
+
+def test_each_row_of_a_table_is_paired_with_the_one_it_is_set_against(records):
+    found = {r.method: r for r in study_top.rows(records, LEVERS | {OURS: {}}, OURS)}
+    assert set(found) == {OURS, "no spread penalty", "σ doubled", "3 seeds averaged"}
+    lever = found["σ doubled"]
+    assert not found[OURS].against and lever.splits == 2
+    assert lever.against["AUC"].difference == pytest.approx(
+        lever.mean["AUC"] - found[OURS].mean["AUC"]
+    )
+
+
+def test_a_lever_changes_fields_constants_of_the_rule_and_seeds(config):
+    X, _ = study_top._split("ml-100k", config.data_dir, 0, 5)
+    model = MFAUC(rank=4, iterations=2, strength=0.3, progress=False).fit(X)
+    same = {"iterations": 2, "strength": 0.3, "rule.item_power": 0.75, "seeds": 1}
+    alone = study_top.fitted(same, X, 4)
+    np.testing.assert_allclose(alone.V, model.factors_.V, rtol=1e-6)
+    both = study_top.fitted(same | {"seeds": 2}, X, 4)
+    assert both.V.shape == (X.num_items, 8)
+    np.testing.assert_array_equal(both.V[:, :4], alone.V)
+    weaker = study_top.fitted(same | {"rule.item_power": 0.0}, X, 4)
+    assert not np.allclose(weaker.V, alone.V)
+
+
+def test_gowalla_shows_its_test_positives_to_the_default_and_the_best_of_validation(records):
+    tried = [r for r in records if r["kind"] == "gowalla-validation"]
+    best = max(tried, key=lambda r: r["recall@20"])["method"]
+    assert len(tried) == 2
+    assert {r["method"] for r in records if r["kind"] == "gowalla"} == {OURS, best}
+
+
+def test_figures_and_tables_come_from_the_records(config, records, tmp_path):
+    assert all(p.exists() for p in study_top.draw(records, tmp_path))
+    assert all(p.exists() for p in study_top.draw_picture(records, tmp_path))
+    page = study_top.write_tables(records, tmp_path).read_text()
+    assert (
+        "| MovieLens 100K, 2 | our WRMF |" in page and "| MovieLens 100K, 2 | σ doubled |" in page
+    )
+    assert "| LightGCN, published | 64 | .1820" in page
+    assert len(results.read(config.results)) == len({r["cell"] for r in records})
+
+
+def test_a_missed_target_is_told():
+    def cells(method, auc):
+        return [{"kind": "split", "dataset": "epinions", "method": method, "seed": s, "rank": 64,
+                 "precision@1": 0.1, "precision@3": 0.1, "precision@5": 0.1 + s / 100, "auc": auc}
+                for s in range(3)]  # fmt: skip
+
+    told = study_top.missed(cells(OURS, 0.85) + cells(ALS, 0.8))
+    assert told == ["epinions: AUC 0.8500 < 0.86", "epinions: p@5 +0.0000 [+0.0000, +0.0000]"]
+
+
+def test_unknown_parts_and_rows_are_named(config):
+    with pytest.raises(ValueError, match="parts = 'lever': choose from picture"):
+        study_top.run(Config(parts=("lever",)))
+    with pytest.raises(ValueError, match="no row 'WRMF': choose from MFAUC"):
+        study_top.run(dataclasses.replace(config, parts=("methods",), methods=("WRMF",)))
