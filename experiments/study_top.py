@@ -32,7 +32,7 @@ from mfauc_jax.interactions import Interactions
 TITLES = {"ml-100k": "MovieLens 100K", "ml-1m": "MovieLens 1M", "epinions": "Epinions",
           "book-crossing": "Book Crossing"}  # fmt: skip
 COLUMNS = {"p@1": "precision@1", "p@3": "precision@3", "p@5": "precision@5", "AUC": "auc"}
-ALS, WARP, OURS, AUC = "implicit ALS", "lightfm WARP", "MFAUC()", "MFAUC, AUC alone"
+ALS, WARP, OURS, AUC = "implicit ALS", "lightfm WARP", "MFAUC()", "MFAUC for AUC"
 # implicit's (λ, α) and WARP's (k, epochs)
 PEERS = {
     "ml-100k": {"als": (30.0, 4.0), "warp": (32, 20)},
