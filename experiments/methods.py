@@ -9,8 +9,8 @@ sees 30 negatives of a user and not 20, since a sampled inner sum biases it.
 
 "BPR" is Rendle et al.'s own weighting, all triples alike; "MFAUC logistic" is the same loss with
 all users alike, which the paper counts as its comparison with BPR (theory/README.md, E11). "MFAUC"
-is our default, whose penalties follow from the data's shape; "MFAUC tuned" multiplies them. `tune` chooses by validation
-positives, never by the test ones.
+is our default, whose penalties follow from the data's shape; "MFAUC tuned" multiplies them.
+`tune` chooses by validation positives, never by the test ones.
 """
 
 import dataclasses

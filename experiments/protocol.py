@@ -150,11 +150,11 @@ def _fit_job(config, dataset, setting, name, method, hyper, seed) -> dict[str, A
 
 
 def _setting(method: Method) -> dict[str, Any]:
-    """In what an MFAUC row differs from `MFAUC()`."""
+    """In what an MFAUC row differs from `MFAUC()`; all of it where the defaults are the setting."""
     if method.model is None:
         return {}
-    standard = MFAUC().get_params()
-    return {k: v for k, v in method.model.get_params().items() if v != standard[k]}
+    standard, mine = MFAUC().get_params(), method.model.get_params()
+    return {k: v for k, v in mine.items() if v != standard[k]} or mine
 
 
 def _split(X: Interactions, seed: int) -> splits.Split:
