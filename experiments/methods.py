@@ -124,7 +124,7 @@ OURS: dict[str, Method] = {
     **_rows(our_model, {"num_neg": 30}, FINE, REGS[:6]),
     "MFAUC": Method(partial(mfauc, model=MFAUC()), model=MFAUC()),
     "MFAUC tuned": Method(
-        partial(mfauc, model=MFAUC()), {"strength": (0.5, 0.6, 0.7, 0.8)}, model=MFAUC()
+        partial(mfauc, model=MFAUC()), {"strength": (0.3, 0.4, 0.6, 0.8)}, model=MFAUC()
     ),
     "BPR": Method(baselines.get("bpr"), {"reg": (0.002, 0.02), "epochs": (20, 60)}),
     "Popularity": Method(lambda key, X, rank=None: baselines.get("popularity")(key, X)),

@@ -150,11 +150,14 @@ def _fit_job(config, dataset, setting, name, method, hyper, seed) -> dict[str, A
 
 
 def _setting(method: Method) -> dict[str, Any]:
-    """In what an MFAUC row differs from `MFAUC()`; all of it where the defaults are the setting."""
+    """Every number of an MFAUC row, so that a changed default is another cell; 0, False and None go
+    without saying, so that a hyper-parameter that is new and off is none.
+    """
     if method.model is None:
         return {}
-    standard, mine = MFAUC().get_params(), method.model.get_params()
-    return {k: v for k, v in mine.items() if v != standard[k]} or mine
+    model = method.model.get_params()
+    idle = () if model["reg"] == "auto" else ("strength",)
+    return {k: v for k, v in model.items() if v and k not in (*selection.IDLE, *idle)}
 
 
 def _split(X: Interactions, seed: int) -> splits.Split:
