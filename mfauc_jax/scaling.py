@@ -32,7 +32,7 @@ def rule(
 ) -> Scale:
     """λ_i, λ_j and σ_i − 1 for any data, as multiples of the gradient's noise at zero.
 
-        σ_i = 1.6 (M_i/N_i)^⅓
+        σ_i = max(1, 1.6 (M_i/N_i)^⅓)
         l   = .4 mean(σ)^⅙ (1 + √(n/m)) √(mean_i w_i²/N_i)
         l_i = l w_i^½ / mean(w^½)
         l_j = l (m/n) h_j^¾ / mean(h^¾),      h_j = Σ_i w_i (g_ij + σ_i g′_ij)
@@ -51,7 +51,7 @@ def rule(
 
     def sigmas(lengths, w):
         ratio = np.maximum(n - lengths, 1) / np.maximum(lengths, 1)
-        return np.where(w > 0, spread * ratio**spread_power, 1.0)
+        return np.where(w > 0, np.maximum(spread * ratio**spread_power, 1.0), 1.0)
 
     def heavy(of):
         return np.where(of > 0, of, w[usable].min()) ** user_power
