@@ -33,6 +33,7 @@ class Config:
     blocks: int = 4
     devices: tuple[int, ...] = (1, 2)
     rank: int = 64
+    draws: int = dataclasses.field(default=30, metadata={"help": "κ of a user, a third positives"})
     iterations: int = dataclasses.field(
         default=5, metadata={"help": "timed, after one that compiles"}
     )
@@ -71,6 +72,7 @@ def run(config: Config) -> list[dict]:
 def prepare(config: Config, X: Interactions, devices: int) -> dict[str, Any]:
     """Compiled and started on some devices; `time` runs the timed iterations."""
     model = MFAUC(solver="blockwise", blocks=config.blocks, devices=devices, rank=config.rank,
+                  num_pos=config.draws // 3, num_neg=config.draws - config.draws // 3,
                   loss="square_hinge", reg=0.01, spread=0.0, user_power=0.0)  # fmt: skip
     dealt = X.take(routes.order(model, X))
     weights = item_weights.make(dealt)

@@ -111,12 +111,14 @@ def test_weights_of_an_item_sample_add_up(dense, seed, tau):
     weights = (
         item_weights.make(X, 0.0, 0.0) if (dense.mean(0) == 1).any() else triples(dense, tau)[1]
     )
-    columns = X.transpose()
+    everything = jnp.arange(X.num_items)
+    drawn = [
+        sampling.for_items(jax.random.key(seed), X, weights, everything, 4, 2, columns)
+        for columns in (None, X.transpose())
+    ]
     for item in range(X.num_items):
-        for sample in (
-            sampling.for_item(jax.random.key(seed), X, weights, jnp.array(item), 4, 2),
-            sampling.for_item(jax.random.key(seed), X, weights, jnp.array(item), 4, 2, columns),
-        ):
+        for samples in drawn:
+            sample = jax.tree.map(lambda a: a[item], samples)  # noqa: B023
             counted = np.asarray(sample.user_weight) > 0
             users = np.asarray(sample.users)[counted]
             has = dense[users, item]
