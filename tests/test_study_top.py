@@ -41,7 +41,7 @@ def config(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study")
     write_likes(folder)
     return Config(
-        data_dir=str(folder), datasets=("ml-100k",), methods=(OURS, "our WRMF"), seeds=2, rank=4,
+        data_dir=str(folder), datasets=("ml-100k",), methods=(OURS, "our WRMF"), seeds=2, lever_seeds=2, rank=4,
         levers=("no spread penalty", "σ doubled", "3 seeds averaged"), gowalla_ranks=(4,),
         results=str(folder / "study.jsonl"), out=str(folder), images=str(folder),
     )  # fmt: skip
