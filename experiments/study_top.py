@@ -90,11 +90,8 @@ GOWALLA: dict[str, dict[str, Any]] = {
     "strength .3": {"strength": 0.3},
     "A: users by N^½, λ_j by h": {"user_power": 0.5, "rule.item_power": 1.0},
     "A, strength .3": {"user_power": 0.5, "rule.item_power": 1.0, "strength": 0.3},
-    "A, strength .3, σ doubled": {
-        "user_power": 0.5, "rule.item_power": 1.0, "strength": 0.3, "rule.spread": 3.2,
-    },
-    "no spread penalty": {"spread": 0.0},
-}  # fmt: skip
+    "strength .2": {"strength": 0.2},
+}
 
 
 def _help(default: Any, text: str) -> Any:
