@@ -212,7 +212,9 @@ def test_a_second_call_repeats_nothing_and_a_killed_one_goes_on(tmp_path, scored
 
 
 def test_the_authors_two_stages(tmp_path):
-    model = MFAUC(loss="square_hinge", solver="minibatch", spread=0.0, user_power=0.0, **SMALL)
+    model = MFAUC(
+        loss="square_hinge", solver="minibatch", spread=0.0, user_power=0.0, tau=0.0, **SMALL
+    )
     found = selection.authors_rule(
         0, model, X, learning_rates=[0.3, 0.001], regs=[0.5, 0.1], ranks=[3], first_rank=3,
         splits=2, folder=tmp_path,
