@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from experiments import paper, results
+from experiments import methods, paper, results
 
 
 class Row(NamedTuple):
@@ -29,13 +29,15 @@ class Row(NamedTuple):
 
 
 def rows(records: list[dict]) -> list[Row]:
-    """A row a data set, setting and method, in the order they were run."""
+    """A row a data set, setting and method, in the paper's order of methods."""
     fits = [r for r in records if r.get("kind") == "fit"]
     fits = results.latest(fits, ("dataset", "setting", "method", "seed"))
     groups: dict[tuple, list[dict]] = {}
     for r in fits:
         groups.setdefault((r["dataset"], r["setting"], r["method"]), []).append(r)
-    return [_row(d, s, m, group) for (d, s, m), group in groups.items()]
+    order = {name: place for place, name in enumerate(methods.OURS)}
+    names = sorted(groups, key=lambda names: order.get(names[2], len(order)))
+    return [_row(d, s, m, groups[d, s, m]) for d, s, m in names]
 
 
 def _row(dataset: str, setting: str, method: str, group: list[dict]) -> Row:

@@ -29,7 +29,8 @@ def write(folder: str | pathlib.Path, failed: Sequence[str] = ()) -> list[pathli
     """Both forms of the report."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    records = {p.stem: results.read(p) for p in sorted(folder.glob("*.jsonl"))}
+    paths = {name: folder / f"{name}.jsonl" for name in BUILDERS}
+    records = {name: results.read(path) for name, path in paths.items() if path.exists()}
     made = [section for name, build in BUILDERS.items() if records.get(name)
             for section in build(records[name])]  # fmt: skip
     first = Section("AUC Optimisation and Collaborative Filtering, regenerated", _intro(records))
@@ -131,7 +132,8 @@ def _table(number: str, title: str, figure: str, intro: list[str]):
     def build(records: list[dict]) -> list[Section]:
         rows = comparison.rows(records)
         found = [Section(f"{number}: {title}", intro, figure if rows else None)]
-        for dataset, setting in dict.fromkeys((r.dataset, r.setting) for r in rows):
+        pairs = dict.fromkeys((r.dataset, r.setting) for r in rows)
+        for dataset, setting in sorted(pairs, key=lambda p: (list(paper.TITLES).index(p[0]), p[1])):
             found.append(_ranking(dataset, setting, rows))
         missing = [r for r in records if r.get("kind") == "missing"]
         present = {r.dataset for r in rows}

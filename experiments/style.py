@@ -31,12 +31,15 @@ def line(place: int) -> dict:
 
 
 def panels(
-    columns: int, rows: int = 1, *, width: float = 4.1, height: float = 3.4
+    columns: int, rows: int = 1, *, width: float = 4.1, height: float | list[float] = 3.4
 ) -> tuple[Figure, Any]:
-    """A figure of panels of `width` × `height` inches, and its axes, [rows, columns]."""
+    """A figure of panels of `width` × `height` inches (or one height a row), and its axes [r, c]."""
     plt.rcParams.update(STYLE)  # pyright: ignore
-    size = width * columns, height * rows
-    return plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    heights = height if isinstance(height, list) else [height] * rows
+    return plt.subplots(
+        rows, columns, figsize=(width * columns, sum(heights)), layout="constrained", squeeze=False,
+        height_ratios=heights,
+    )  # fmt: skip
 
 
 def save(figure: Figure, out: str | pathlib.Path, name: str) -> list[pathlib.Path]:

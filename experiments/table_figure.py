@@ -2,6 +2,8 @@
 
 import pathlib
 
+from matplotlib import ticker
+
 from experiments import comparison, paper, style
 
 LOOK = {
@@ -17,8 +19,10 @@ def draw(records: list[dict], out: str | pathlib.Path, name: str) -> list[pathli
     if not rows:
         return []
     datasets = list(dict.fromkeys(row.dataset for row in rows))
-    count = max(len({r.method for r in rows if r.dataset == d}) for d in datasets)
-    figure, axes = style.panels(2, len(datasets), width=4.2, height=0.9 + 0.24 * count)
+    datasets.sort(key=list(paper.TITLES).index)
+    counts = [len({r.method for r in rows if r.dataset == d}) for d in datasets]
+    heights = [0.9 + 0.24 * count for count in counts]
+    figure, axes = style.panels(2, len(datasets), width=4.2, height=heights)
     for line, dataset in zip(axes, datasets, strict=True):
         mine = [row for row in rows if row.dataset == dataset]
         names = list(dict.fromkeys(row.method for row in mine))
@@ -52,5 +56,6 @@ def _panel(ax, rows: list[comparison.Row], names: list[str], column: str) -> Non
     )  # fmt: skip
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.xaxis.set_major_locator(ticker.MaxNLocator(6))
     ax.grid(axis="y", color="0.9", lw=0.6)
     ax.set_axisbelow(True)
