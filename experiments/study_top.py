@@ -308,7 +308,7 @@ def draw_picture(records: list[dict], out: str | pathlib.Path) -> list[pathlib.P
         ax.plot(groups["held out"], [0.02] * len(groups["held out"]), "k^", ms=6, label="held out",
                 transform=ax.get_xaxis_transform(), clip_on=False)  # fmt: skip
         ax.set(
-            title=f"{name}\nnegatives: sd {negative.std():.2f}, {above} above the median held-out item",
+            title=f"{name}\nnegatives: sd {negative.std():.2f}; {above} beat the median ▲",
             xlabel="score: 0 mean negative, 1 mean seen", yscale="log", ylim=(0.02, None),
         )  # fmt: skip
     axes[0][0].set_ylabel("density")
