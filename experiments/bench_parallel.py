@@ -74,7 +74,9 @@ def prepare(config: Config, X: Interactions, devices: int) -> dict[str, Any]:
     model = MFAUC(solver="blockwise", blocks=config.blocks, devices=devices, rank=config.rank,
                   num_pos=config.draws // 3, num_neg=config.draws - config.draws // 3,
                   loss="square_hinge", reg=0.01, spread=0.0, user_power=0.0)  # fmt: skip
-    dealt = X.take(routes.order(model, X))
+    order = routes.order(model, X)
+    assert order is not None  # the route is blockwise
+    dealt = X.take(order)
     weights = item_weights.make(dealt)
     solver = routes.solver(model, routes.objective(model, dealt, weights))
     at = routes.start(model, jax.random.key(1), dealt)

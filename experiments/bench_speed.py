@@ -76,7 +76,7 @@ def mfauc(
         changes |= {"loss": "square_hinge", "solver": "minibatch", "iterations": 30, "reg": 0.01,
                     "spread": 0.0, "average_start": 10, "learning_rate": 0.3}  # fmt: skip
     begun = time.perf_counter()
-    MFAUC(**(changes | {"iterations": 1})).fit(train)
+    MFAUC(**changes).set_params(iterations=1).fit(train)
     cold = time.perf_counter() - begun
     at = curve()
     MFAUC(**changes).fit(train, callbacks=[lambda s, f, r: at.see(f.U, f.V)])

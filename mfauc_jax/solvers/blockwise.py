@@ -191,7 +191,7 @@ def _prepare(settings: Settings, objective: Objective, X: Interactions, weights:
     rows, padded = _Rows(X.num_users, d), X.num_items + -X.num_items % d
     indptr, indices = np.asarray(X.indptr), np.asarray(X.indices)
     ends = indptr[np.concatenate([[0], np.cumsum(rows.sizes)])]
-    longest = distributed.everyone(np.int32([np.diff(ends).max(), X.row_bits])).max(0)
+    longest = distributed.everyone(np.array([np.diff(ends).max(), X.row_bits], np.int32)).max(0)
     here = len(rows.sizes)
     items = np.full((here, longest[0]), padded, np.int32)
     users = np.full((here, longest[0]), rows.most, np.int32)

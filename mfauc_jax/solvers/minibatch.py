@@ -72,7 +72,7 @@ class Tables(NamedTuple):
 
     factors: Factors
     memory: tuple[Any, Any]  # the optimiser's, of users and of items
-    buffer: Float[Array, "n k"]  # zeros between steps
+    buffer: Any  # [n, k], zeros between steps
 
 
 def make(
