@@ -5,6 +5,7 @@ python -m experiments.fig_blocks [--out=DIR]
 
 import dataclasses
 import pathlib
+from functools import partial
 
 import jax
 import matplotlib.colors
@@ -96,12 +97,5 @@ def draw(records: list[dict], out: str | pathlib.Path) -> list[pathlib.Path]:
     return style.save(figure, out, "fig_blocks")
 
 
-def main(config: Config) -> int:
-    results.write(config.results, config, run(config))
-    for path in draw(results.read(config.results), config.out):
-        print(path)
-    return 0
-
-
 if __name__ == "__main__":
-    flags.run(Config, main)
+    flags.run(Config, partial(results.artefact, run, draw))

@@ -5,6 +5,7 @@ python -m experiments.fig_loss_plots [--out=DIR]
 
 import dataclasses
 import pathlib
+from functools import partial
 
 import jax
 import numpy as np
@@ -56,12 +57,5 @@ def draw(records: list[dict], out: str | pathlib.Path) -> list[pathlib.Path]:
     return style.save(figure, out, "fig_loss_plots")
 
 
-def main(config: Config) -> int:
-    results.write(config.results, config, run(config))
-    for path in draw(results.read(config.results), config.out):
-        print(path)
-    return 0
-
-
 if __name__ == "__main__":
-    flags.run(Config, main)
+    flags.run(Config, partial(results.artefact, run, draw))

@@ -13,6 +13,7 @@ out; and as printed in the paper, where training positives count as negatives.
 
 import dataclasses
 import pathlib
+from functools import partial
 from typing import Any
 
 import jax
@@ -150,12 +151,5 @@ def summary(records: list[dict]) -> list[dict[str, Any]]:
     return rows
 
 
-def main(config: Config) -> int:
-    run(config)
-    for path in draw(results.read(config.results), config.out):
-        print(path)
-    return 0
-
-
 if __name__ == "__main__":
-    flags.run(Config, main)
+    flags.run(Config, partial(results.artefact, run, draw))

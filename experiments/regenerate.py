@@ -81,9 +81,7 @@ def make(name: str, config: Config) -> list[pathlib.Path]:
     path = pathlib.Path(its.results)
     try:
         if not (config.draw_only or (path.exists() and _same(its, results.read(path)))):
-            records = module.run(its)
-            if not any("cell" in r for r in records):  # cells keep themselves
-                results.write(path, its, records)
+            results.keep(its, module.run(its))
     finally:  # what is there is drawn, whether the run came to its end or not
         found = results.read(path) if path.exists() else []
         drawn = module.draw(found, config.out) if found and name not in TEXT_ONLY else []

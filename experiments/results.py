@@ -164,3 +164,21 @@ def _tell(name: str, count: str, jobs: list[dict], left: float) -> None:
     called += f" and {len(jobs) - 1} more with it" if len(jobs) > 1 else ""
     about = f"about {left / 60:.1f} min left" if left else "no estimate yet"
     print(f"{name} {count}  {called}  ({about})", file=sys.stderr, flush=True)
+
+
+def keep(config: Any, records: list[dict]) -> None:
+    """Write the records of a whole run; cells have kept themselves."""
+    if not any("cell" in r for r in records):
+        write(config.results, config, records)
+
+
+def artefact(
+    run: Callable[[Any], list[dict]],
+    draw: Callable[[list[dict], str], list[pathlib.Path]],
+    config: Any,
+) -> int:
+    """What an artefact's command does: run, keep, draw from what was kept, say where."""
+    keep(config, run(config))
+    for path in draw(read(config.results), config.out):
+        print(path)
+    return 0

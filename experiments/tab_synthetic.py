@@ -7,6 +7,7 @@ Synthetic1 is here the matrix the authors' table used, about 413 × 200, not the
 
 import dataclasses
 import pathlib
+from functools import partial
 
 from experiments import flags, protocol, results, table_figure
 
@@ -37,12 +38,5 @@ def draw(records: list[dict], out: str | pathlib.Path) -> list[pathlib.Path]:
     return table_figure.draw(records, out, "tab_synthetic")
 
 
-def main(config: Config) -> int:
-    run(config)
-    for path in draw(results.read(config.results), config.out):
-        print(path)
-    return 0
-
-
 if __name__ == "__main__":
-    flags.run(Config, main)
+    flags.run(Config, partial(results.artefact, run, draw))

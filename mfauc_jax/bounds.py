@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, Key
 
 from mfauc_jax import exact, losses, names, spectral
 from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions, buckets
+from mfauc_jax.interactions import Interactions
+from mfauc_jax.padded import buckets
 
 
 class Constants(NamedTuple):

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from mfauc_jax import interactions, losses
+from mfauc_jax import losses, padded
 from mfauc_jax import objective as objectives
 from mfauc_jax.factors import Factors
 from mfauc_jax.interactions import Interactions
@@ -40,7 +40,7 @@ def plan(objective: Objective, X: Interactions, weights: Weights, block: int = B
     if objective.loss.func is losses.square:
         return Plan(X, weights, ())
     blocks = []
-    for bucket in interactions.buckets(X, np.asarray(weights.usable)):
+    for bucket in padded.buckets(X, np.asarray(weights.usable)):
         rows = bucket.users.shape[0]
         size = min(max(1, block // X.num_items), rows)
         count = -(-rows // size)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -229,96 +229,6 @@ class Interactions:
             row = rows[:-1][falls][0]
             raise ValueError(f"row {row} is unsorted or repeats an item: use from_pairs, it sorts")
         return _from_coo(rows, indices, (len(indptr) - 1, num_items), None)
-
-
-class Bucket(NamedTuple):
-    """Users of similar N_i with their positives padded to one length P."""
-
-    users: Int[Array, "b"]
-    items: Int[Array, "b P"]  # padding repeats the row's first item
-    slots: Int[Array, "b P"]  # place of each positive in `Interactions.indices`
-    real: Float[Array, "b P"]  # 1, or 0 for padding
-
-
-def buckets(X: Interactions, users: np.ndarray | None = None, ratio: int = 4) -> list[Bucket]:
-    """The rows of X as padded rectangles, lengths within a factor `ratio` of each other.
-
-    Padding makes rows batchable; few distinct lengths make few compilations.
-    """
-    indptr, lengths = np.asarray(X.indptr), np.asarray(X.row_lengths)
-    indices = np.asarray(X.indices)
-    users = np.arange(X.num_users) if users is None else np.asarray(users)
-    users = users[lengths[users] > 0]
-    longest = int(lengths.max(initial=1))
-    result, low, high = [], 0, min(8, longest)
-    while len(users) and low < longest:
-        chosen = users[(lengths[users] > low) & (lengths[users] <= high)]
-        if len(chosen):
-            offsets = np.arange(lengths[chosen].max())[None, :]
-            real = offsets < lengths[chosen][:, None]
-            slots = indptr[chosen][:, None] + np.where(real, offsets, 0)
-            users_, items, at = (jnp.asarray(a, jnp.int32) for a in (chosen, indices[slots], slots))
-            result.append(Bucket(users_, items, at, jnp.asarray(real, float)))
-        low, high = high, high * ratio
-    return result
-
-
-class Tiles(NamedTuple):
-    """The rows of X cut into tiles of one length T, in chunks of c tiles that hold whole rows.
-
-    One shape, so one compilation, whatever the rows' lengths; a chunk's rows are local systems.
-    """
-
-    rows: Int[Array, "chunks c"]  # the row of each local system; m where there is none
-    local: Int[Array, "chunks c"]  # which local system a tile belongs to; rising
-    items: Int[Array, "chunks c T"]
-    slots: Int[Array, "chunks c T"]  # place of each positive in `Interactions.indices`
-    real: Float[Array, "chunks c T"]  # 1, or 0 for padding
-
-
-def tiles(X: Interactions, budget: int, slot_of: np.ndarray | None = None) -> Tiles:
-    """Every non-empty row of X in tiles; `budget` bounds the positives (with padding) of a chunk.
-
-    Args:
-        X: the rows.
-        budget: c · T at the most, unless one row alone is longer.
-        slot_of: what to call each positive in `slots`; its own place unless given.
-    """
-    lengths, starts = np.asarray(X.row_lengths), np.asarray(X.indptr)[:-1]
-    rows = np.flatnonzero(lengths)
-    T = int(np.clip(2 ** round(np.log2(max(lengths[rows].mean() / 2, 1))), 8, 64))
-    per_row = -(-lengths[rows] // T)  # tiles of each row
-    c = max(1, min(budget // T, int(per_row.sum())), int(per_row.max()))
-    chunk_of, filled, chunk = np.empty(len(rows), np.int64), 0, 0
-    for r, size in enumerate(per_row):  # next fit: whole rows only
-        if filled + size > c:
-            chunk, filled = chunk + 1, 0
-        chunk_of[r], filled = chunk, filled + size
-    first = np.searchsorted(chunk_of, np.arange(chunk + 2))  # first row of each chunk
-    owner = np.repeat(np.arange(len(rows)), per_row)  # row of each tile
-    begin = np.concatenate([[0], np.cumsum(per_row)])
-    place = np.arange(len(owner)) - begin[first[chunk_of[owner]]]  # of a tile in its chunk
-    at = chunk_of[owner], place
-    table = np.full((chunk + 1, c), X.num_users, np.int32)
-    table[chunk_of, np.arange(len(rows)) - first[chunk_of]] = rows
-    local = np.full((chunk + 1, c), c - 1, np.int32)
-    local[at] = owner - first[chunk_of[owner]]
-    offset = (np.arange(len(owner)) - begin[owner]) * T
-    within = offset[:, None] + np.arange(T)[None, :]
-    exists = within < lengths[rows][owner][:, None]
-    slot = starts[rows][owner][:, None] + np.where(exists, within, 0)
-    shape = (chunk + 1, c, T)
-    items, slots, real = np.zeros(shape, np.int32), np.zeros(shape, np.int32), np.zeros(shape)
-    items[at] = np.asarray(X.indices)[slot]
-    slots[at] = slot if slot_of is None else slot_of[slot]
-    real[at] = exists
-    return Tiles(
-        jnp.asarray(table),
-        jnp.asarray(local),
-        jnp.asarray(items),
-        jnp.asarray(slots),
-        jnp.asarray(real, float),
-    )
 
 
 def _check_ids(kind: str, ids: Any) -> np.ndarray:

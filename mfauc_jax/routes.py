@@ -15,7 +15,15 @@ from mfauc_jax.factors import Factors
 from mfauc_jax.interactions import Interactions
 from mfauc_jax.item_weights import Weights
 from mfauc_jax.objective import Objective
-from mfauc_jax.solvers import alternating, base, blockwise, full_batch, minibatch, sequential
+from mfauc_jax.solvers import (
+    alternating,
+    base,
+    blockwise,
+    full_batch,
+    minibatch,
+    placement,
+    sequential,
+)
 
 # iterations and learning rate unless given
 DEFAULTS: dict[str, tuple[int, float]] = {
@@ -98,7 +106,7 @@ def solver(hyper: Hyper, objective: Objective) -> base.Solver:
         sizes = minibatch.Settings(hyper.batch, hyper.num_pos, hyper.num_neg, chosen)
         if name == "minibatch":
             return minibatch.make(objective, rate, average, sizes)
-        mesh = blockwise.mesh(hyper.blocks, hyper.devices)
+        mesh = placement.mesh(hyper.blocks, hyper.devices)
         return blockwise.make(
             objective, rate, average, blockwise.Settings(hyper.blocks, mesh, sizes)
         )
@@ -117,7 +125,7 @@ def start(hyper: Hyper, key: Key[Array, ""], X: Interactions) -> Factors:
         raise ValueError(f"start = {hyper.start!r} must be 'gaussian' or (in one process) 'svd'")
     if choose(hyper) != "blockwise":
         return factors.gaussian(key, *X.shape, hyper.rank, hyper.start_scale)
-    return blockwise.start(key, *X.shape, hyper.rank, hyper.start_scale, hyper.blocks)
+    return placement.start(key, *X.shape, hyper.rank, hyper.start_scale, hyper.blocks)
 
 
 def order(hyper: Hyper, X: Interactions) -> np.ndarray | None:

@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from mfauc_jax import ranking
-from mfauc_jax.interactions import Interactions, buckets
+from mfauc_jax.interactions import Interactions
+from mfauc_jax.padded import buckets
 
 
 class Standing(NamedTuple):

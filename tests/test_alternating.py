@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from toys import matrices, quiet, random_factors
 
-from mfauc_jax import exact, interactions, item_weights
+from mfauc_jax import exact, item_weights, padded
 from mfauc_jax import objective as objectives
 from mfauc_jax.factors import Factors
 from mfauc_jax.solvers import alternating, base
@@ -85,7 +85,7 @@ def test_only_the_square_loss():
 def test_tiles_hold_every_positive_once_and_whole_rows(dense):
     X = quiet(dense)
     for budget in (8, 64, 4096):
-        tiles = interactions.tiles(X, budget)
+        tiles = padded.tiles(X, budget)
         real = np.asarray(tiles.real) > 0
         chunk = np.arange(len(real))[:, None]
         rows = np.asarray(tiles.rows)[chunk, np.asarray(tiles.local)]

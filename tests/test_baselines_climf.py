@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mfauc_jax import Interactions, factors, interactions
+from mfauc_jax import Interactions, factors, padded
 from mfauc_jax.baselines import climf
 
 KEY = jax.random.key(0)
@@ -61,7 +61,7 @@ def test_an_epoch_sums_to_the_full_gradient(dense):
 def test_chunks_hold_every_user_once(dense):
     X = Interactions.from_scipy(dense)
     seen = []
-    for bucket in interactions.buckets(X):
+    for bucket in padded.buckets(X):
         cut = climf.chunked(bucket, 5)
         real = np.asarray(cut.real)[..., 0] > 0
         seen += np.asarray(cut.users)[real].tolist()

@@ -14,7 +14,7 @@ import mfauc_jax as mf
 from mfauc_jax import averaging, blocks, exact, item_weights
 from mfauc_jax import objective as objectives
 from mfauc_jax.factors import Factors
-from mfauc_jax.solvers import base, blockwise, minibatch
+from mfauc_jax.solvers import base, blockwise, minibatch, placement
 
 DENSE = np.random.default_rng(0).random((20, 14)) < 0.35
 DENSE[:, 0] |= ~DENSE.any(1)
@@ -25,7 +25,7 @@ REG = objectives.Reg(jnp.linspace(0.1, 0.5, 20), jnp.linspace(0.2, 0.4, 14))
 
 def settings(d, devices=1, optimiser=optax.adagrad, batch=8, num_pos=2, num_neg=3):
     inner = minibatch.Settings(batch, num_pos, num_neg, optimiser)
-    return blockwise.Settings(d, blockwise.mesh(d, devices), inner)
+    return blockwise.Settings(d, placement.mesh(d, devices), inner)
 
 
 def test_strata_have_four_items_a_block_and_the_last_the_rest():
@@ -155,7 +155,7 @@ def _theta(objective, plan, factors):
 )
 def test_devices_must_divide_the_blocks(d, devices, words):
     with pytest.raises(ValueError, match=words):
-        blockwise.mesh(d, devices)
+        placement.mesh(d, devices)
 
 
 def test_more_blocks_than_items_is_refused():

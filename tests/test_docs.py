@@ -74,6 +74,7 @@ def test_the_code_of_a_page_runs(page, tmp_path, capsys):
                 type_in(text)
             else:
                 exec(compile(text, page.name, "exec"), namespace)
+    assert "Traceback" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from toys import matrices, quiet
 
-from mfauc_jax import factors, interactions
+from mfauc_jax import factors, padded
 from mfauc_jax.interactions import Interactions
 
 DENSE = np.array([[1, 0, 1, 0], [0, 1, 0, 0], [1, 1, 0, 1]])
@@ -135,7 +135,7 @@ def test_bad_input_is_named(call, error, says):
 def test_buckets_hold_every_positive_once(dense):
     X = quiet(dense)
     seen = []
-    for bucket in interactions.buckets(X, ratio=2):
+    for bucket in padded.buckets(X, ratio=2):
         real = np.asarray(bucket.real) > 0
         users = np.broadcast_to(np.asarray(bucket.users)[:, None], real.shape)
         seen += list(zip(users[real], np.asarray(bucket.items)[real], strict=True))

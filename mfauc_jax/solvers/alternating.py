@@ -20,11 +20,13 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float, Key
 
-from mfauc_jax import interactions, losses, weightings
+from mfauc_jax import losses, padded, weightings
+from mfauc_jax import objective as objectives
 from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions, Tiles
+from mfauc_jax.interactions import Interactions
 from mfauc_jax.item_weights import Weights
-from mfauc_jax.objective import Objective, Reg
+from mfauc_jax.objective import Objective
+from mfauc_jax.padded import Tiles
 from mfauc_jax.solvers import base
 
 BUDGET = 2**15  # positives of a chunk: their gathered factors are 8 MB in float32 at k = 64
@@ -58,8 +60,8 @@ def make(objective: Objective, user_steps: Any = 6, item_steps: Any = 3) -> base
 def prepare(X: Interactions, weights: Weights) -> Data:
     """Rows and columns in tiles."""
     to_csr = np.lexsort((np.asarray(X.rows), np.asarray(X.indices)))  # CSC place → CSR slot
-    users = interactions.tiles(X, BUDGET)
-    return Data(X, weights, users, interactions.tiles(X.transpose(), BUDGET, to_csr))
+    users = padded.tiles(X, BUDGET)
+    return Data(X, weights, users, padded.tiles(X.transpose(), BUDGET, to_csr))
 
 
 def step(
@@ -98,11 +100,10 @@ def _strengths(objective: Objective, data: Data):
     """w_i, σ_i − 1, λ_i and λ_j of m θ (m the usable users)."""
     m, n = data.X.shape
     count = data.weights.usable.shape[0]
-    reg = objective.reg if isinstance(objective.reg, Reg) else Reg(objective.reg, objective.reg)
     dtype = data.weights.g.dtype
     spread = jnp.broadcast_to(jnp.asarray(objective.spread, dtype), (m,))
-    by_user = jnp.broadcast_to(jnp.asarray(reg.user, dtype), (m,)) * count / m
-    by_item = jnp.broadcast_to(jnp.asarray(reg.item, dtype), (n,)) * count / n
+    reg = objectives.by_row(objective.reg, m, n)
+    by_user, by_item = reg.user.astype(dtype) * count / m, reg.item.astype(dtype) * count / n
     return data.weights.user, spread, by_user, by_item
 
 
