@@ -67,6 +67,8 @@ class Interactions:
     @property
     def rows(self) -> Int[Array, "nnz"]:
         """The user of every positive."""
+        if not isinstance(self.indptr, jax.core.Tracer):
+            return jnp.asarray(self.on_host()[0], self.indices.dtype)  # no compilation
         users = jnp.arange(self.num_users, dtype=self.indices.dtype)
         return jnp.repeat(users, self.row_lengths, total_repeat_length=self.nnz)
 

@@ -110,7 +110,9 @@ def test_one_step_of_the_user_item_model_is_the_summed_gradient(bias, bootstrap)
     sizes = Sizes(rank=2, batch=64, bias=bias, adaptive=False, bootstrap=bootstrap)
     U, V = pairwise.start(key_start, X, 2, bias)
     result = pairwise.fit_users(KEY, X, losses.logistic, fixed_pick, Hyper(0.1, 0.3, 1), sizes)
-    key_slot, _ = jax.random.split(jax.random.fold_in(key_epochs, 0))
+    _, key = jax.random.split(key_epochs)  # of the order, of the epochs
+    _, key_steps = jax.random.split(jax.random.fold_in(key, 0))
+    _, key_slot = jax.random.split(jax.random.fold_in(key_steps, 0))
     drawn = np.asarray(pairwise.below(key_slot, (X.nnz,), X.nnz))
     slots = drawn if bootstrap else np.arange(X.nnz)
     rows, items = np.asarray(X.rows), np.asarray(X.indices)
@@ -128,6 +130,14 @@ def test_one_step_of_the_user_item_model_is_the_summed_gradient(bias, bootstrap)
         V1[q] -= 0.1 * (-slope * U[i] + 0.3 * V[q])
     np.testing.assert_allclose(result.U, U1, atol=1e-12)
     np.testing.assert_allclose(result.V, V1, atol=1e-12)
+
+
+def test_an_epoch_meets_every_entry_of_the_order_once_in_new_company():
+    order = jnp.arange(24).reshape(4, 6)
+    turn = jnp.array([0, 3, 1, 2, 0, 1])
+    met = np.array([pairwise.turned(order, turn, s) for s in range(4)])
+    assert sorted(met.ravel()) == list(range(24))
+    assert set(met[0]) != set(range(6))
 
 
 def test_adagrad_counts_every_occurrence_of_a_row():

@@ -34,7 +34,9 @@ def test_picks_are_what_drawing_one_by_one_finds(density):
     dense, X = sparse(density=density)
     at = examples(X, 300)
     pos, neg, weight = jax.jit(warp.FirstViolation(trials=6))(KEY, X, at)
-    drawn = np.asarray(pairwise.below(KEY, (300, 6), 25))
+    size = warp.GROUP  # examples that share a pool, each its own run of it
+    pools = np.asarray(pairwise.below(KEY, (-(-300 // size), size), 25))
+    drawn = [[pools[e // size, (e + t) % size] for t in range(6)] for e in range(300)]
     scores = np.asarray(at.u @ at.V.T)
     outcomes = set()
     for e, (i, p) in enumerate(zip(np.asarray(at.users), np.asarray(at.pos), strict=True)):
@@ -46,7 +48,7 @@ def test_picks_are_what_drawing_one_by_one_finds(density):
                 break
         outcomes.add(found)
         if found:
-            assert neg[e] == drawn[e, found - 1]
+            assert neg[e] == drawn[e][found - 1]
             expected = sum(1 / t for t in range(1, (25 - 1) // found + 1))
             np.testing.assert_allclose(weight[e], expected, rtol=1e-12)
         else:

@@ -80,7 +80,7 @@ def pair_loss(u, v_pos, v_neg, weight, loss: Callable, reg) -> Float[Array, ""]:
 
     Paper: the regulariser has V_ip²; here: |v_p|² (theory/README.md, E48).
     """
-    margin = (u * (v_pos - v_neg)).sum(1)
+    margin = jnp.einsum("bk,bk->b", u, v_pos - v_neg)
     squares = (u * u).sum(1) + (v_pos * v_pos).sum(1) + (v_neg * v_neg).sum(1)
     return (weight * loss(margin) + 0.5 * reg * (weight > 0) * squares).sum()
 
@@ -116,10 +116,17 @@ def fit_users(
 @partial(jax.jit, static_argnames=("loss", "pick", "sizes"))
 def _users(key, X, owners, begin, hyper, loss, pick, sizes):
     batch = min(sizes.batch or batch_size(X.nnz), X.nnz)
+    steps = -(-X.nnz // batch)
+    key_order, key = jax.random.split(key)
+    # [steps, batch]: every positive once, and the first few again in what is left of the last batch
+    order = jnp.resize(draws.shuffled(key_order, jnp.arange(X.nnz)), (steps, batch))
 
-    def step(s, tables, order, key):
-        slot = jax.lax.dynamic_slice_in_dim(order, s * batch, batch)
-        key_pick = jax.random.fold_in(key, s)
+    def step(s, tables, turn, key):
+        key_pick, key_slot = jax.random.split(jax.random.fold_in(key, s))
+        if sizes.bootstrap:
+            slot = below(key_slot, (batch,), X.nnz)
+        else:
+            slot = turned(order, turn, s)
         users, (U, V) = owners[slot], (table.rows for table in tables)
         u = U[users]
         pos, neg, weight = pick(key_pick, X, Examples(users, X.indices[slot], u, V))
@@ -130,16 +137,21 @@ def _users(key, X, owners, begin, hyper, loss, pick, sizes):
         by_item = descend(tables[1], items, dv, hyper.learning_rate, sizes.adaptive)
         return project(by_user, sizes), project(by_item, sizes)
 
-    def epoch(e, tables):  # the last batch is the last `batch` of the order: it may overlap
-        key_order, key_steps = jax.random.split(jax.random.fold_in(key, e))
-        words = draws.words(key_order, (X.nnz,))
-        order = draws.below(words, X.nnz) if sizes.bootstrap else jnp.argsort(words)
-        one = partial(step, order=order, key=key_steps)
-        return jax.lax.fori_loop(0, -(-X.nnz // batch), one, tables)
+    def epoch(e, tables):
+        key_turn, key_steps = jax.random.split(jax.random.fold_in(key, e))
+        turn = below(key_turn, (batch,), steps)
+        return jax.lax.fori_loop(0, steps, partial(step, turn=turn, key=key_steps), tables)
 
     tables = tuple(Table(F, jnp.ones_like(F)) for F in begin)
     tables = jax.lax.fori_loop(0, hyper.epochs, epoch, tables)
     return Factors(*(table.rows for table in tables))
+
+
+def turned(
+    order: Int[Array, "steps batch"], turn: Int[Array, "batch"], s: Any
+) -> Int[Array, "batch"]:
+    """Row s of the order with each column turned by itself: new company each epoch, and no sort."""
+    return order[(s + turn) % order.shape[0], jnp.arange(order.shape[1])]
 
 
 def fit_items(
@@ -200,12 +212,12 @@ def _items(key, by_user, begin, hyper, loss, pick, sizes):
 
 
 def batch_size(nnz: int) -> int:
-    """A power of two near nnz/200, within 32 and 1024.
+    """A power of two near nnz/100, within 32 and 4096.
 
     Small enough that rows are seldom met twice in a step on stale values, large enough that a
     step's work outweighs its start.
     """
-    return int(2 ** np.clip(np.round(np.log2(nnz / 200)), 5, 10))
+    return int(2 ** np.clip(np.round(np.log2(nnz / 100)), 5, 12))
 
 
 def below(key: Key[Array, ""], shape: tuple[int, ...], bound) -> Int[Array, "..."]:

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from mfauc_jax import losses, padded, weightings
 from mfauc_jax import objective as objectives
@@ -36,6 +36,7 @@ class Data(NamedTuple):
     """X and its weights, laid out both ways."""
 
     X: Interactions
+    rows: Int[Array, "nnz"]  # the user of every positive
     weights: Weights
     users: Tiles  # each user's items
     items: Tiles  # each item's users
@@ -59,9 +60,10 @@ def make(objective: Objective, user_steps: Any = 6, item_steps: Any = 3) -> base
 
 def prepare(X: Interactions, weights: Weights) -> Data:
     """Rows and columns in tiles."""
-    to_csr = np.lexsort((np.asarray(X.rows), np.asarray(X.indices)))  # CSC place → CSR slot
+    rows, items, _ = X.on_host()
+    to_csr = np.lexsort((rows, items))  # CSC place → CSR slot
     users = padded.tiles(X, BUDGET)
-    return Data(X, weights, users, padded.tiles(X.transpose(), BUDGET, to_csr))
+    return Data(X, jnp.asarray(rows, X.indices.dtype), weights, users, padded.tiles(X.transpose(), BUDGET, to_csr))
 
 
 def step(
@@ -212,7 +214,7 @@ def improve_items(
     U, V = factors
     X, weights = data.X, data.weights
     w, spread, _, by_item = _strengths(objective, data)
-    rows = X.rows
+    rows = data.rows
     a = w / weights.neg_mass
     g = weights.g
     if objective.weighting.func is not weightings.identity:
@@ -256,7 +258,7 @@ def _column_sums(K: Float[Array, "nnz"], U, data: Data) -> Float[Array, "n k"]:
 def _score_moments(U, V, data: Data):
     """s on the positives, and the negatives' mean and mean square of each user."""
     X, weights = data.X, data.weights
-    b, rows = weights.b, X.rows
+    b, rows = weights.b, data.rows
     V = V - (b @ V / b.sum())[None, :]
     s = _positives(U, V, data)
 
@@ -276,7 +278,7 @@ def _item_gradient(fixed: _Fixed, spread, by_item, U, V, data: Data, target) -> 
     the latter summed over all items and taken back on the positives.
     """
     X, weights = data.X, data.weights
-    rows = X.rows
+    rows = data.rows
     V0 = V - (weights.b @ V / weights.b.sum())[None, :]
     s = _positives(U, V0, data)
 
@@ -296,6 +298,6 @@ def _item_gradient(fixed: _Fixed, spread, by_item, U, V, data: Data, target) -> 
 
 def _item_diagonal(fixed: _Fixed, spread, by_item, U, data: Data) -> Float[Array, "n k"]:
     """The diagonal of V's Hessian, for preconditioning."""
-    weight = fixed.g - fixed.b_pos * (fixed.G + spread)[data.X.rows]
+    weight = fixed.g - fixed.b_pos * (fixed.G + spread)[data.rows]
     total = data.weights.b[:, None] * jnp.diagonal(fixed.gram)[None, :] + by_item[:, None]
     return jnp.maximum(total + _column_sums(weight, U**2, data), 1e-12)
