@@ -62,6 +62,8 @@ class Interactions:
     @property
     def row_lengths(self) -> Int[Array, "m"]:
         """N_i = |ω_i|."""
+        if not isinstance(self.indptr, jax.core.Tracer):
+            return jnp.asarray(np.diff(np.asarray(self.indptr)))  # no compilation
         return self.indptr[1:] - self.indptr[:-1]
 
     @property

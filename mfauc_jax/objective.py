@@ -113,11 +113,23 @@ def penalty(objective: Objective, factors: Factors) -> Float[Array, ""]:
 
 def risk(objective: Objective, factors: Factors, sample: Sample) -> Float[Array, ""]:
     """The data term: the mean over the sample's users of w_i · user_risk."""
-    spread = jnp.broadcast_to(objective.spread, (factors.U.shape[0],))[sample.users]
     rows = factors.U[sample.users], factors.V[sample.pos], factors.V[sample.neg]
+    return risk_of_rows(objective, *rows, sample)
+
+
+def risk_of_rows(
+    objective: Objective,
+    u: Float[Array, "b k"],
+    V_pos: Float[Array, "b P k"],
+    V_neg: Float[Array, "b Q k"],
+    sample: Sample,
+) -> Float[Array, ""]:
+    """`risk` of a sample's rows already gathered, so that gradients stay with the touched rows."""
+    spread = jnp.asarray(objective.spread)
+    spread = spread[sample.users] if spread.ndim else jnp.broadcast_to(spread, u.shape[:1])
     over_users = jax.vmap(user_risk, in_axes=(None, 0, 0, 0, 0, 0, 0, None, 0))
     weighted = (sample.g_pos, sample.g_neg, spread, sample.spread_scale, sample.pairs)
-    return (sample.user_weight * over_users(objective, *rows, *weighted)).mean()
+    return (sample.user_weight * over_users(objective, u, V_pos, V_neg, *weighted)).mean()
 
 
 def value(objective: Objective, factors: Factors, sample: Sample) -> Float[Array, ""]:

@@ -31,7 +31,9 @@ def matrices(draw, max_users=7, max_items=9):
 
 
 def random_factors(seed: int, X: Interactions, rank: int = 3, scale: float = 1.0):
-    return factors.gaussian(jax.random.key(seed), *X.shape, rank, scale)
+    keys = jax.random.split(jax.random.key(seed))
+    drawn = (jax.random.normal(k, (count, rank)) for k, count in zip(keys, X.shape, strict=True))
+    return factors.Factors(*(scale * F for F in drawn))
 
 
 def triple_loop(objective, U, V, dense, tau=0.0, user_power=0.0, reg=0.0, spread=0.0):

@@ -63,7 +63,13 @@ def prepare(X: Interactions, weights: Weights) -> Data:
     rows, items, _ = X.on_host()
     to_csr = np.lexsort((rows, items))  # CSC place → CSR slot
     users = padded.tiles(X, BUDGET)
-    return Data(X, jnp.asarray(rows, X.indices.dtype), weights, users, padded.tiles(X.transpose(), BUDGET, to_csr))
+    return Data(
+        X,
+        jnp.asarray(rows, X.indices.dtype),
+        weights,
+        users,
+        padded.tiles(X.transpose(), BUDGET, to_csr),
+    )
 
 
 def step(
@@ -153,23 +159,27 @@ def solve_users(
         own = g - flat[local] * b_pos  # weight of v_p v_pᵀ
         ridge = (by_user[rows] / jnp.maximum(w[rows], 1e-30))[:, None]
 
-        def product(x):
+        rhs = near - G * far
+
+        def gradient(x, target):
             along_near, along_far = ((a * x).sum(1, keepdims=True) for a in (near, far))
             common = flat * (x @ second) - near * along_far - far * (along_near + more * along_far)
-            return weighted(own * scores(x), v) + common + ridge * x
+            return weighted(own * scores(x), v) + common + ridge * x - target * rhs
 
         diagonal = weighted(own, v**2) + flat * jnp.diagonal(second)[None, :]
         diagonal = diagonal - 2 * near * far - more * far**2 + ridge
-        solved = _descend(product, near - G * far, u, jnp.maximum(diagonal, ridge), steps, axis=1)
+        solved = _descend(gradient, u, jnp.maximum(diagonal, ridge), steps, axis=1)
         return jnp.where(w[rows][:, None] > 0, solved, 0.0)
 
     return _over_chunks(data.users, jnp.zeros_like(U), solve)
 
 
-def _descend(product, rhs, x, diagonal, steps, axis):
-    """`steps` of Jacobi-preconditioned conjugate gradients on product(x) = rhs, from x (None: 0).
+def _descend(gradient, x, diagonal, steps, axis):
+    """`steps` of Jacobi-preconditioned conjugate gradients from x.
 
-    Along `axis` (None: all of it) the coordinates of one system; other axes are separate systems.
+    gradient(x, 1) is the gradient of a quadratic, gradient(x, 0) its Hessian's product with x. The loop's
+    turn 0 finds the residual, so that the product is compiled once. Along `axis` (None: all of it) lie
+    the coordinates of one system; other axes are separate systems.
     """
 
     def dot(a, b):
@@ -178,20 +188,18 @@ def _descend(product, rhs, x, diagonal, steps, axis):
     def safe(a):
         return jnp.where(a > 0, a, 1.0)
 
-    def body(_, carry):
+    def body(turn, carry):
         x, residual, direction, rho = carry
-        image = product(direction)
-        curvature = dot(direction, image)
+        image = gradient(jnp.where(turn == 0, x, direction), jnp.where(turn == 0, 1.0, 0.0))
+        curvature = dot(direction, image)  # 0 in turn 0
         length = jnp.where(curvature > 0, rho / safe(curvature), 0.0)
-        x, residual = x + length * direction, residual - length * image
+        residual = residual - jnp.where(turn == 0, 1.0, length) * image
         z = residual / diagonal
         fresh = dot(residual, z)
-        return x, residual, z + fresh / safe(rho) * direction, fresh
+        return x + length * direction, residual, z + fresh / safe(rho) * direction, fresh
 
-    residual = rhs if x is None else rhs - product(x)
-    x = jnp.zeros_like(rhs) if x is None else x
-    z = residual / diagonal
-    return jax.lax.fori_loop(0, steps, body, (x, residual, z, dot(residual, z)))[0]
+    zero = jnp.zeros_like(x)
+    return jax.lax.fori_loop(0, steps + 1, body, (x, zero, zero, dot(zero, zero)))[0]
 
 
 class _Fixed(NamedTuple):
@@ -228,10 +236,7 @@ def improve_items(
         return _item_gradient(fixed, spread, by_item, U, V, data, target)
 
     diagonal = _item_diagonal(fixed, spread, by_item, U, data)
-    # from V itself: the remaining right-hand side is −gradient(V), the unknown the change of V
-    rhs = -gradient(V, 1.0)
-    change = _descend(lambda D: gradient(D, 0.0), rhs, None, diagonal, steps, axis=None)
-    return V + change
+    return _descend(gradient, V, diagonal, steps, axis=None)
 
 
 def _positives(U, V, data: Data) -> Float[Array, "nnz"]:

@@ -178,34 +178,26 @@ def descend(
     """
     (factors, (user_state, item_state), buffer), users = tables, sample.users
     sample = sample._replace(user_weight=sample.user_weight * fresh)
-    items = jnp.concatenate([sample.pos, sample.neg], 1)
-    rows_U, rows_V = factors.U[users], factors.V[items]
+    u, v = factors.U[users], (factors.V[sample.pos], factors.V[sample.neg])
 
-    def batch_risk(rows_U, rows_V):  # Σ_i w_i risk_i of the gathered rows
-        return _gathered_risk(objective, rows_U, rows_V, sample) * users.shape[0]
+    def batch_risk(u, v):  # Σ_i w_i risk_i of the gathered rows
+        return objectives.risk_of_rows(objective, u, *v, sample) * users.shape[0]
 
-    dU, dV = jax.grad(batch_risk, (0, 1))(rows_U, rows_V)
-    dU = dU + (pulls[0] * fresh)[:, None] * rows_U
-    dV = dV * item_scale + (pulls[1] * fresh[:, None])[:, :, None] * rows_V
-    U, user_state = _touch(optimiser, factors.U, user_state, users, dU, fresh)
-    # duplicates: add up in a buffer of zeros, read the sum at every copy, write equal rows, clear
-    flat, flat_dV = items.reshape(-1), dV.reshape(-1, dV.shape[-1])
-    buffer = buffer.at[flat].add(flat_dV)
-    V, item_state = _touch(optimiser, factors.V, item_state, flat, buffer[flat])
-    buffer = buffer.at[flat].set(0.0)
+    du, dv = jax.grad(batch_risk, (0, 1))(u, v)
+    du = du + (pulls[0] * fresh)[:, None] * u
+    U, user_state = _touch(optimiser, factors.U, user_state, users, du, fresh)
+    pull = jnp.split(pulls[1] * fresh[:, None], [sample.pos.shape[1]], 1)
+    for items, rows, slope, of in zip((sample.pos, sample.neg), v, dv, pull, strict=True):
+        # duplicates: add up in a buffer of zeros
+        buffer = buffer.at[items].add(slope * item_scale + of[:, :, None] * rows)
+    flat = jnp.concatenate([sample.pos, sample.neg], 1).reshape(-1)
+    if flat.shape[0] >= buffer.shape[0]:  # as many draws as items: a pass over the table is cheaper
+        V, item_state = _sweep(optimiser, factors.V, item_state, flat, buffer)
+        buffer = jnp.zeros_like(buffer)
+    else:  # read the sum at every copy, write equal rows, clear
+        V, item_state = _touch(optimiser, factors.V, item_state, flat, buffer[flat])
+        buffer = buffer.at[flat].set(0.0)
     return Tables(Factors(U, V), (user_state, item_state), buffer)
-
-
-def _gathered_risk(objective, rows_U, rows_V, sample):
-    """`objective.risk` of rows already gathered, so that gradients stay with the touched rows."""
-    b, P, Q = rows_U.shape[0], sample.pos.shape[1], sample.neg.shape[1]
-    gathered = Factors(rows_U, rows_V.reshape(-1, rows_U.shape[1]))
-    place = jnp.arange(b * (P + Q)).reshape(b, P + Q)
-    spread = objective.spread
-    if jnp.ndim(spread):
-        spread = spread[sample.users]
-    local = sample._replace(users=jnp.arange(b), pos=place[:, :P], neg=place[:, P:])
-    return objectives.risk(objective._replace(spread=spread), gathered, local)
 
 
 def _touch(optimiser, table, memory, rows, gradient, fresh=None):
@@ -225,3 +217,14 @@ def _touch(optimiser, table, memory, rows, gradient, fresh=None):
 
     updates, after = optimiser.update(gradient, jax.tree.map(take, memory), table[rows])
     return put(table, table[rows] + updates), jax.tree.map(put, memory, after)
+
+
+def _sweep(optimiser, table, memory, rows, gradient):
+    """As `_touch`, with the gradient of the whole table, whose other rows stay as they are."""
+    touched = jnp.zeros(table.shape[0], bool).at[rows].set(True)[:, None]
+
+    def put(leaf, new):
+        return jnp.where(touched, new, leaf) if jnp.shape(leaf) == table.shape else new
+
+    updates, after = optimiser.update(gradient, memory, table)
+    return put(table, table + updates), jax.tree.map(put, memory, after)
