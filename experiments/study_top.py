@@ -42,7 +42,7 @@ PEERS = {
     "epinions": {"als": (200.0, 40.0), "warp": (64, 15)},
     "book-crossing": {"als": (50.0, 20.0), "warp": (64, 15)},
 }
-FOR_AUC = {"spread": 4.0, "strength": 0.45}  # what docs/choosing.md recommends
+FOR_AUC = {"spread": 3.0, "strength": 0.45, "tau": -0.15, "tau_neg": -0.5}  # what docs/choosing.md recommends
 METHODS = {
     OURS: {},
     AUC: FOR_AUC,
@@ -87,11 +87,16 @@ PUBLISHED = {"MF-BPR": (0.1627, 0.1378), "EASE": (0.1765, 0.1467), "LightGCN": (
              "MF-CCL": (0.1837, 0.1493)}  # fmt: skip  # Gowalla, Recall@20 and NDCG@20
 GOWALLA: dict[str, dict[str, Any]] = {
     OURS: {},
-    "strength .3": {"strength": 0.3},
+    "strength .2": {"strength": 0.2},
     "A: users by N^½, λ_j by h": {"user_power": 0.5, "rule.item_power": 1.0},
     "A, strength .3": {"user_power": 0.5, "rule.item_power": 1.0, "strength": 0.3},
-    "strength .2": {"strength": 0.2},
+    "strength .1": {"strength": 0.1},
+    "strength .15, τ = −.4": {"strength": 0.15, "tau": -0.4},
+    "strength .15, τ = −.8": {"strength": 0.15, "tau": -0.8},
+    "strength .15, τ = −.4, 6 sweeps": {"strength": 0.15, "tau": -0.4, "iterations": 6},
+    "strength .1, τ = −.4, 6 sweeps": {"strength": 0.1, "tau": -0.4, "iterations": 6},
 }
+
 
 
 def _help(default: Any, text: str) -> Any:
@@ -112,7 +117,7 @@ class Config:
     levers: tuple[str, ...] = _help(("all",), "rows of LEVERS, or all")
     first_seed: int = _help(100, "the first split seed; 0–4 were for choosing")
     seeds: int = _help(10, "splits of MovieLens 100K")
-    seeds_large: int = _help(3, "splits of the larger data sets")
+    seeds_large: int = _help(5, "splits of the larger data sets")
     lever_seeds: int = _help(5, "splits for the levers")
     held_out: int = 5
     rank: int = 64
