@@ -73,7 +73,7 @@ class MFAUC:
     stratified: bool = _field(False, "sequential: low-variance choice of users")
     max_norm: float | None = _field(None, "sequential: rows are projected to this norm")
     average_start: int = _field(0, "T₀, the iteration after which factors are averaged")
-    average_eta: float = _field(0.0, "η, later iterates weigh more")
+    average_eta: float = _field(3.0, "η, later iterates weigh more; 0 in the paper")
     average_since: int | None = _field(None, "iterations are counted from here; T₀ unless given")
     start: str = _field("gaussian", "gaussian or svd")
     start_scale: float = _field(0.1, "standard deviation of the Gaussian start")
@@ -91,7 +91,8 @@ class MFAUC:
     def paper(cls, loss: str = "square_hinge", **changes: Any) -> "MFAUC":
         """The paper's model: all users alike, one λ, no spread penalty, Algorithm 1, k = 8."""
         setting = {"loss": loss, "rank": 8, "reg": 0.1, "spread": 0.0, "user_power": 0.0,
-                   "tau": 0.0, "tau_neg": None, "solver": "sequential", "average_start": 30}  # fmt: skip
+                   "tau": 0.0, "tau_neg": None, "solver": "sequential", "average_start": 30,
+                   "average_eta": 0.0}  # fmt: skip
         return cls(**(setting | changes))
 
     @classmethod

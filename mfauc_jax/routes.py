@@ -28,8 +28,8 @@ from mfauc_jax.solvers import (
 # iterations and learning rate unless given
 DEFAULTS: dict[str, tuple[int, float]] = {
     "alternating": (8, 0.0),
-    "minibatch": (40, 0.1),
-    "blockwise": (40, 0.1),
+    "minibatch": (40, 0.3),
+    "blockwise": (40, 0.3),
     "sequential": (300, 0.05),
     "full_batch": (150, 0.0),
 }
