@@ -65,6 +65,8 @@ class Config:
 
 def run(config: Config) -> list[dict]:
     """A record a data set and method."""
+    import implicit.cpu.als  # noqa: F401  # its BLAS must be there to be limited
+
     records = []
     with threadpoolctl.threadpool_limits(1, "blas"):
         for name in config.datasets:

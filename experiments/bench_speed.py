@@ -28,15 +28,13 @@ import scipy.sparse
 import threadpoolctl
 from jax.experimental.compilation_cache import compilation_cache
 
-from experiments import flags, results, style
+from experiments import flags, results, study_top, style
 from mfauc_jax import data, metrics
 from mfauc_jax.factors import Factors
 from mfauc_jax.interactions import Interactions
 from mfauc_jax.model import MFAUC
 
-# implicit's reg and α: PEERS.md at k = 64; on sparse data those of Book Crossing
-ALS = {"ml-100k": (30.0, 4.0), "ml-1m": (60.0, 4.0)}
-SPARSE_ALS = (50.0, 20.0)
+TUNED_ON = {"gowalla": "book-crossing", "synthetic": "book-crossing"}  # as sparse
 AUC_TO_REACH = {"ml-100k": 0.92, "ml-1m": 0.939}
 HINGE = {"loss": "square_hinge", "num_pos": 20, "num_neg": 20, "iterations": 120}
 ROUTES: dict[str, dict[str, Any]] = {
@@ -123,6 +121,11 @@ def compile_seconds(model: MFAUC, train: Interactions) -> tuple[float, float]:
     return cold, cached
 
 
+def peers(dataset: str) -> dict[str, tuple]:
+    """What was tuned for the peers."""
+    return study_top.PEERS[TUNED_ON.get(dataset, dataset)]
+
+
 def implicit(
     name: str, dataset: str, config: Config, train: Interactions, curve: Callable[[], Curve]
 ) -> dict:
@@ -131,9 +134,9 @@ def implicit(
     import implicit.cpu.bpr
 
     threads = os.cpu_count() or 1
-    matrix = scipy.sparse.csr_matrix(train.to_scipy())
+    matrix = scipy.sparse.csr_matrix(train.to_scipy(), copy=True)
     if name == "implicit ALS":
-        reg, alpha = ALS.get(dataset, SPARSE_ALS)
+        reg, alpha = peers(dataset)["als"]
         model: Any = implicit.cpu.als.AlternatingLeastSquares(
             config.rank, regularization=reg, alpha=alpha, iterations=15, random_state=0, num_threads=threads
         )  # fmt: skip
@@ -161,7 +164,9 @@ def lightfm(
     from lightfm import LightFM
 
     loss = {"lightfm WARP": "warp", "lightfm BPR": "bpr"}[name]
-    model: Any = LightFM(no_components=config.rank, loss=loss, random_state=0)
+    rank, _, *alpha = peers(dataset)["warp"] if loss == "warp" else (config.rank, 0)
+    alphas = {"item_alpha": alpha[0], "user_alpha": alpha[0]} if alpha else {}
+    model: Any = LightFM(rank, loss=loss, random_state=0, **alphas)
     matrix = scipy.sparse.coo_matrix(train.to_scipy(), copy=True)
     at = curve()
     for _ in range(30):
@@ -192,6 +197,8 @@ def load(dataset: str, config: Config) -> data.Split:
 
 def run(config: Config) -> list[dict]:
     """A record a data set and method, its curve; on MovieLens 1M also the times of rows."""
+    import implicit.cpu.als  # noqa: F401  # its BLAS must be there to be limited
+
     records = []
     with threadpoolctl.threadpool_limits(1, "blas"):
         for dataset in config.datasets:
@@ -222,7 +229,7 @@ def rows(config: Config, train: Interactions) -> dict[str, float]:
         config.rank, iterations=4, random_state=0, num_threads=os.cpu_count() or 1
     )
     at = []
-    matrix = scipy.sparse.csr_matrix(train.to_scipy())
+    matrix = scipy.sparse.csr_matrix(train.to_scipy(), copy=True)
     bpr.fit(matrix, show_progress=False, callback=lambda *_: at.append(time.perf_counter()))
     found["implicit BPR"] = min(np.diff(at)) / (2 * train.nnz) * 1e9
     return found

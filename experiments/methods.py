@@ -32,6 +32,7 @@ REGS = tuple(2.0**-a for a in range(10))  # the authors' λ for MFAUC
 WRMF_REGS = tuple(2.0**a for a in range(1, -12, -2))  # 2¹, 2⁻¹, … 2⁻¹¹
 FINE = tuple(2.0**-a for a in (2, 2.5, 3, 3.5, 4, 5, 6))  # λ of the same in setting ours
 RHOS = (0.5, 1.0, 2.0, 5.0)
+STEPS = {"user_steps": 6, "item_steps": 3}  # of the alternating rows, as the records have them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +61,7 @@ def authors_model(loss: str = "square_hinge", **changes: Any) -> MFAUC:
     setting = {"step_rule": "thousand", "max_norm": 10.0, "start": "svd", "average_start": 100,
                "average_eta": 20.0, "iterations": 2000, "learning_rate": 2.0**-4,
                "reg": 2.0**-3}  # fmt: skip
-    return MFAUC.authors(loss, **(setting | changes))
+    return MFAUC.authors(loss, **(STEPS | setting | changes))
 
 
 def our_model(loss: str = "square_hinge", **changes: Any) -> MFAUC:
@@ -68,7 +69,7 @@ def our_model(loss: str = "square_hinge", **changes: Any) -> MFAUC:
     setting = {"solver": "auto", "start": "svd", "average_start": 0, "average_eta": 3.0}
     if loss != "square":
         setting |= {"learning_rate": 0.3}
-    return MFAUC.paper(loss, **(setting | changes))
+    return MFAUC.paper(loss, **(STEPS | setting | changes))
 
 
 def _rows(

@@ -42,7 +42,12 @@ PEERS = {
     "epinions": {"als": (200.0, 40.0), "warp": (64, 15)},
     "book-crossing": {"als": (50.0, 20.0), "warp": (64, 15)},
 }
-FOR_AUC = {"spread": 3.0, "strength": 0.45, "tau": -0.15, "tau_neg": -0.5}  # what docs/choosing.md recommends
+FOR_AUC = {
+    "spread": 3.0,
+    "strength": 0.45,
+    "tau": -0.15,
+    "tau_neg": -0.5,
+}  # what docs/choosing.md recommends
 METHODS = {
     OURS: {},
     AUC: FOR_AUC,
@@ -96,7 +101,6 @@ GOWALLA: dict[str, dict[str, Any]] = {
     "strength .15, τ = −.4, 6 sweeps": {"strength": 0.15, "tau": -0.4, "iterations": 6},
     "strength .1, τ = −.4, 6 sweeps": {"strength": 0.1, "tau": -0.4, "iterations": 6},
 }
-
 
 
 def _help(default: Any, text: str) -> Any:

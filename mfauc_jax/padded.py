@@ -64,7 +64,7 @@ def tiles(X: Interactions, budget: int, slot_of: np.ndarray | None = None) -> Ti
     """
     lengths, starts = np.asarray(X.row_lengths), np.asarray(X.indptr)[:-1]
     rows = np.flatnonzero(lengths)
-    T = int(np.clip(2 ** round(np.log2(max(lengths[rows].mean() / 2, 1))), 8, 64))
+    T = int(np.clip(2 ** round(np.log2(max(lengths[rows].mean() / 3, 1))), 8, 64))
     per_row = -(-lengths[rows] // T)  # tiles of each row
     c = max(1, min(budget // T, int(per_row.sum())), int(per_row.max()))
     chunk_of, filled, chunk = np.empty(len(rows), np.int64), 0, 0

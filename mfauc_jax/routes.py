@@ -27,7 +27,7 @@ from mfauc_jax.solvers import (
 
 # iterations and learning rate unless given
 DEFAULTS: dict[str, tuple[int, float]] = {
-    "alternating": (8, 0.0),
+    "alternating": (9, 0.0),
     "minibatch": (40, 0.3),
     "blockwise": (40, 0.3),
     "sequential": (300, 0.05),

@@ -29,7 +29,7 @@ from mfauc_jax.objective import Objective
 from mfauc_jax.padded import Tiles
 from mfauc_jax.solvers import base
 
-BUDGET = 2**15  # positives of a chunk: their gathered factors are 8 MB in float32 at k = 64
+BUDGET = 2**13  # positives of a chunk: their gathered factors are 2 MB in float32 at k = 64
 
 
 class Data(NamedTuple):
@@ -42,7 +42,7 @@ class Data(NamedTuple):
     items: Tiles  # each item's users
 
 
-def make(objective: Objective, user_steps: Any = 6, item_steps: Any = 3) -> base.Solver:
+def make(objective: Objective, user_steps: Any = 4, item_steps: Any = 2) -> base.Solver:
     """The solver for `objective`, whose loss must be the square.
 
     Args:
