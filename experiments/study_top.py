@@ -125,7 +125,7 @@ class Config:
     lever_seeds: int = _help(5, "splits for the levers")
     held_out: int = 5
     rank: int = 64
-    gowalla_ranks: tuple[int, ...] = (64, 128, 256)
+    gowalla_ranks: tuple[int, ...] = (64, 128, 256, 512)
     limit: int = _help(0, "stop after so many new cells")
     results: str = "out/study_top.jsonl"
     out: str = "out"

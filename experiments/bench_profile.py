@@ -1,0 +1,151 @@
+"""Where the nanoseconds go: the stages of a minibatch step and of an alternating sweep.
+
+    python -m experiments.bench_profile [--data_dir=DIR]
+
+MovieLens-1M with --data_dir, else a power-law matrix of its shape; k = 64. A minibatch step is timed in
+loops of ever more of its stages; the cost of a stage is what it adds. Beside them what the machine itself
+takes for a row of k floats: read in order, and copied at random by numpy from tables of three sizes.
+"""
+
+import dataclasses
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments import bench_parallel, flags, results
+from mfauc_jax import factors as starts
+from mfauc_jax import item_weights, objective, sampling, scaling
+from mfauc_jax.interactions import Interactions
+from mfauc_jax.solvers import alternating, minibatch
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The defaults are the default route's."""
+
+    data_dir: str = ""
+    rank: int = 64
+    batch: int = 128
+    num_pos: int = 10
+    num_neg: int = 20
+    repeats: int = 50
+    results: str = "results/bench_profile.jsonl"
+
+
+def best(work: Callable[[], Any], rounds: int = 5) -> float:
+    """The least seconds of a call, after one that compiles."""
+    jax.block_until_ready(work())
+    times = []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        jax.block_until_ready(work())
+        times.append(time.perf_counter() - begun)
+    return min(times)
+
+
+def machine(rank: int) -> dict[str, float]:
+    """Nanoseconds a row of `rank` float32: streamed, and copied at random from L2, L3 and memory."""
+    rng, found = np.random.default_rng(0), {}
+    table = np.ones((2**21, rank), np.float32)
+    target = np.empty_like(table)
+    found["streamed copy"] = best(lambda: np.copyto(target, table)) / len(table) * 1e9
+    for name, rows in (("from .5 MB", 2**11), ("from 8 MB", 2**15), ("from 512 MB", 2**21)):
+        at = rng.integers(0, rows, 2**16)
+        out = np.empty((len(at), rank), np.float32)
+        seconds = best(lambda at=at, out=out: np.take(table, at, 0, out=out, mode="clip"))
+        found[f"random copy {name}"] = seconds / len(at) * 1e9
+    return found
+
+
+def step(config: Config, X: Interactions) -> dict[str, float]:
+    """Nanoseconds an item row of a minibatch step of the square hinge, stage after stage."""
+    weights = item_weights.make(X)
+    target = objective.make("square_hinge", reg=0.01, spread=0.0)
+    F = starts.gaussian(jax.random.key(0), *X.shape, config.rank)
+    P, Q = config.num_pos, config.num_neg
+    users = jnp.asarray(
+        np.random.default_rng(0).permutation(X.num_users)[: config.batch], jnp.int32
+    )
+    optimiser, b = optax.adagrad(0.3), users.shape[0]
+    fresh, pulls = jnp.ones(b, bool), (jnp.full(b, 0.01), jnp.full((b, P + Q), 0.01))
+    memory = (optimiser.init(F.U), optimiser.init(F.V))
+    tables = minibatch.Tables(F, memory, jnp.zeros_like(F.V))
+
+    def drawn(i):
+        return sampling.uniform(jax.random.fold_in(jax.random.key(1), i), X, weights, users, P, Q)
+
+    def gathered(F, sample):
+        return F.U[users], F.V[sample.pos], F.V[sample.neg]
+
+    def total(tree):
+        return sum(leaf.astype(float).sum() for leaf in jax.tree.leaves(tree))
+
+    def sample_only(i, c):
+        return c + total(drawn(i)[1:5])
+
+    def gather(i, c):
+        return c + total(gathered(F, drawn(i)))
+
+    def gradient(i, c):
+        sample = drawn(i)
+
+        def risk(rows):
+            u, v_pos, v_neg = rows
+            return objective.risk_of_rows(target, u, v_pos, v_neg, sample)
+
+        return c + total(jax.grad(risk)(gathered(F, sample)))
+
+    def everything(i, tables):
+        return minibatch.descend(optimiser, target, tables, drawn(i), fresh, pulls, 1.0)
+
+    stages = {"draw": (sample_only, jnp.zeros(())), "+ gather": (gather, jnp.zeros(())),
+              "+ gradient": (gradient, jnp.zeros(())), "+ update": (everything, tables)}  # fmt: skip
+    found, rows = {}, b * (P + Q) * config.repeats
+    for name, (work, begin) in stages.items():
+        loop = jax.jit(lambda c, work=work: jax.lax.fori_loop(0, config.repeats, work, c))
+        found[name] = best(lambda loop=loop, begin=begin: loop(begin)) / rows * 1e9
+    return found
+
+
+def sweep(config: Config, X: Interactions) -> dict[str, float]:
+    """Milliseconds of the parts of an alternating sweep."""
+    weights = item_weights.make(X, -0.1, 0.0, 0.75)
+    scale = scaling.rule(X, weights)
+    target = objective.make("square", reg=scale.reg, spread=scale.spread)
+    F = starts.gaussian(jax.random.key(0), *X.shape, config.rank)
+    layout = alternating.prepare(X, weights)
+    users, items = jax.jit(alternating.solve_users), jax.jit(alternating.improve_items)
+    found = {"weights, once a fit": best(lambda: item_weights.make(X, -0.1, 0.0, 0.75), 2),
+             "tiles, once a fit": best(lambda: alternating.prepare(X, weights), 2)}  # fmt: skip
+    for name, solve, steps in (("U", users, 4), ("V", items, 2)):
+        none, some = (best(lambda s=s: solve(target, F, layout, s)) for s in (0, steps))  # noqa: B023
+        found[f"{name}: systems and first gradient"] = none
+        found[f"{name}: a conjugate-gradient step"] = (some - none) / steps
+    scores, sums = jax.jit(alternating._positives), jax.jit(alternating._column_sums)
+    s = scores(F.U, F.V, layout)
+    found["of which scores of the positives"] = best(lambda: scores(F.U, F.V, layout))
+    found["of which column sums"] = best(lambda: sums(s, F.U, layout))
+    return {name: seconds * 1e3 for name, seconds in found.items()}
+
+
+def main(config: Config) -> int:
+    X = bench_parallel.matrix(config.data_dir)
+    tables = {"machine, ns a row": machine(config.rank),
+              f"minibatch step of {config.batch} users, ns an item row": step(config, X),
+              f"alternating sweep of {X.nnz} positives, ms": sweep(config, X)}  # fmt: skip
+    results.write(config.results, config, [{"table": t, "costs": c} for t, c in tables.items()])
+    for title, costs in tables.items():
+        print(title)
+        for name, cost in costs.items():
+            print(f"  {name:42}{cost:9.1f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(flags.run(Config, main))
