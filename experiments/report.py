@@ -65,7 +65,8 @@ def _loss_plots(records: list[dict]) -> list[Section]:
 
 def _blocks(records: list[dict]) -> list[Section]:
     text = ["Two successive iterations of a real assignment: blocks worked on at the same time share "
-            "no user and no item, and rows and columns change block from iteration to iteration."]  # fmt: skip
+            "no user and no item. Algorithm 2 deals rows and columns anew each iteration; our solver the "
+            "columns only, the rows once a fit, so that users stay on their device."]  # fmt: skip
     return [Section("Fig. 2: blocks", text, "fig_blocks")]
 
 
