@@ -1,0 +1,57 @@
+"""What the speed benchmarks make of their measurements; no time is asserted."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from experiments import bench_scaling, bench_speed
+from mfauc_jax.data import synthetic
+
+
+def record(method, *points, **more):
+    return {"dataset": "ml-1m", "method": method, "points": list(points), "compile": 0.0,
+            "cached": 0.0, **more}  # fmt: skip
+
+
+def test_ratios_are_of_the_first_time_both_levels_are_reached():
+    ours = record("MFAUC", (1.0, 0.93, 0.1), (2.0, 0.94, 0.15), (3.0, 0.95, 0.16))
+    als = record("implicit ALS", (1.0, 0.9, 0.1), (4.0, 0.935, 0.155))
+    warp = record("lightfm WARP", (10.0, 0.939, 0.1))
+    found = {what: ratio for what, ratio, _ in bench_speed.targets([ours, als, warp], "ml-1m")}
+    assert list(found.values()) == [0.2, 0.75]
+    slow = record("MFAUC", (1.0, 0.9, 0.1))
+    assert bench_speed.targets([slow, als, warp], "ml-1m")[0][1] is None
+    with_rows = [ours, als, warp, {"dataset": "ml-1m", "rows": {"a": 30.0, "implicit BPR": 60.0}}]
+    assert bench_speed.targets(with_rows, "ml-1m")[-1][1:] == (0.5, 1.0)
+
+
+def test_compilation_counts_cold_and_from_the_cache():
+    ours = record("MFAUC", (1.0, 0.95, 0.1)) | {"dataset": "ml-100k", "compile": 3.0, "cached": 0.5}
+    others = [record(m, (2.0, 0.95, 0.1)) | {"dataset": "ml-100k"}
+              for m in ("implicit ALS", "lightfm WARP")]  # fmt: skip
+    found = [ratio for _, ratio, _ in bench_speed.targets([ours, *others], "ml-100k")]
+    assert found == [0.5, 2.0, 0.75]
+
+
+def test_exponents_are_slopes_without_what_an_idle_process_holds():
+    records = [
+        {"route": "a", "series": "nnz", "nnz": nnz, "seconds": 1e-6 * nnz, "compile": 2.0,
+         "memory": 0.3 + 1e-7 * nnz**0.5, "idle": 0.3}
+        for nnz in (10, 10**6, 10**8, 10**10)
+    ]  # fmt: skip
+    found = bench_scaling.exponents(records, fitted_from=1000)
+    assert found["a", "nnz", "seconds"] == pytest.approx(1.0)
+    assert found["a", "nnz", "compile"] == pytest.approx(0.0, abs=1e-9)
+    assert found["a", "nnz", "memory"] < 1.1
+
+
+def test_a_point_is_measured_from_its_file(tmp_path, capsys):
+    X = synthetic.power_law(jax.random.key(0), 30, 20, 150)
+    path = tmp_path / "x.npz"
+    np.savez(path, indptr=np.asarray(X.indptr), indices=np.asarray(X.indices))
+    job = {"n": 20, "k": 2, "route": "alternating", "path": str(path)}
+    assert bench_scaling.main(bench_scaling.Config(point=json.dumps(job))) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["seconds"] > 0 and found["memory"] >= found["idle"] > 0
