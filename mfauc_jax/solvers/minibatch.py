@@ -195,8 +195,9 @@ def descend(
         V, item_state = _sweep(optimiser, factors.V, item_state, flat, buffer)
         buffer = jnp.zeros_like(buffer)
     else:  # read the sum at every copy, write equal rows, clear
-        V, item_state = _touch(optimiser, factors.V, item_state, flat, buffer[flat])
-        buffer = buffer.at[flat].set(0.0)
+        sums = buffer[flat]
+        V, item_state = _touch(optimiser, factors.V, item_state, flat, sums)
+        buffer = buffer.at[flat].set(0.0 * sums)  # after the reading, or XLA copies the whole buffer
     return Tables(Factors(U, V), (user_state, item_state), buffer)
 
 
