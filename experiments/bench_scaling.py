@@ -110,7 +110,12 @@ def measure(job: dict[str, Any]) -> dict[str, float]:
 
 
 def _peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # kB → GB
+    """GB held at most by this program: `ru_maxrss` would begin with what its parent held."""
+    status = pathlib.Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    line = next(x for x in status.read_text().splitlines() if x.startswith("VmHWM"))
+    return int(line.split()[1]) / 2**20  # kB
 
 
 def exponents(records: list[dict], fitted_from: int) -> dict[tuple[str, str, str], float]:
