@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 if (
@@ -62,14 +63,14 @@ class Interactions:
     @property
     def row_lengths(self) -> Int[Array, "m"]:
         """N_i = |ω_i|."""
-        if not isinstance(self.indptr, jax.core.Tracer):
+        if not isinstance(self.indptr, Tracer):
             return jnp.asarray(np.diff(np.asarray(self.indptr)))  # no compilation
         return self.indptr[1:] - self.indptr[:-1]
 
     @property
     def rows(self) -> Int[Array, "nnz"]:
         """The user of every positive."""
-        if not isinstance(self.indptr, jax.core.Tracer):
+        if not isinstance(self.indptr, Tracer):
             return jnp.asarray(self.on_host()[0], self.indices.dtype)  # no compilation
         users = jnp.arange(self.num_users, dtype=self.indices.dtype)
         return jnp.repeat(users, self.row_lengths, total_repeat_length=self.nnz)

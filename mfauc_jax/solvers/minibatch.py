@@ -181,7 +181,7 @@ def descend(
     u, v = factors.U[users], (factors.V[sample.pos], factors.V[sample.neg])
 
     def batch_risk(u, v):  # Σ_i w_i risk_i of the gathered rows
-        return objectives.risk_of_rows(objective, u, *v, sample) * users.shape[0]
+        return objectives.risk_of_rows(objective, u, v[0], v[1], sample) * users.shape[0]
 
     du, dv = jax.grad(batch_risk, (0, 1))(u, v)
     du = du + (pulls[0] * fresh)[:, None] * u
@@ -197,7 +197,8 @@ def descend(
     else:  # read the sum at every copy, write equal rows, clear
         sums = buffer[flat]
         V, item_state = _touch(optimiser, factors.V, item_state, flat, sums)
-        buffer = buffer.at[flat].set(0.0 * sums)  # after the reading, or XLA copies the whole buffer
+        # zeros made of the sums, so that XLA sees the reading first and does not copy the buffer
+        buffer = buffer.at[flat].set(0.0 * sums)
     return Tables(Factors(U, V), (user_state, item_state), buffer)
 
 
