@@ -247,9 +247,9 @@ def time_to(record: dict, auc: float, top: float = 0.0) -> float | None:
 def targets(records: list[dict], dataset: str) -> list[tuple[str, float | None, float]]:
     """What is asked for, our ratio, and the largest ratio allowed."""
     by = {r["method"]: r for r in records if r["dataset"] == dataset and "method" in r}
-    if not {"MFAUC", "implicit ALS", "lightfm WARP"} <= set(by):
+    if dataset not in AUC_TO_REACH or not {"MFAUC", "implicit ALS", "lightfm WARP"} <= set(by):
         return []
-    auc = AUC_TO_REACH.get(dataset, 0.0)
+    auc = AUC_TO_REACH[dataset]
     warp, ours = time_to(by["lightfm WARP"], auc), time_to(by["MFAUC"], auc)
     als = by["implicit ALS"]["points"]
     rows = [
