@@ -29,7 +29,7 @@ import scipy.sparse
 import threadpoolctl
 from jax.experimental.compilation_cache import compilation_cache
 
-from experiments import flags, results, study_top, style
+from experiments import flags, results, style, variants
 from mfauc_jax import data, metrics
 from mfauc_jax.factors import Factors
 from mfauc_jax.interactions import Interactions
@@ -126,7 +126,7 @@ def compile_seconds(model: MFAUC, train: Interactions) -> tuple[float, float]:
 
 def peers(dataset: str) -> dict[str, tuple]:
     """What was tuned for the peers."""
-    return study_top.PEERS[TUNED_ON.get(dataset, dataset)]
+    return variants.PEERS[TUNED_ON.get(dataset, dataset)]
 
 
 def implicit(

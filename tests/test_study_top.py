@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import results, study_top
-from experiments.study_top import ALS, LEVERS, OURS, Config
+from experiments import frontier, results, study_top
+from experiments.study_top import Config
+from experiments.variants import ALS, LEVERS, OURS
 from mfauc_jax import MFAUC
 from mfauc_jax.factors import Factors
 
@@ -57,7 +58,7 @@ def records(config):
 
 
 def test_each_row_of_a_table_is_paired_with_the_one_it_is_set_against(records):
-    found = {r.method: r for r in study_top.rows(records, LEVERS | {OURS: {}}, OURS)}
+    found = {r.method: r for r in frontier.rows(records, LEVERS | {OURS: {}}, OURS)}
     assert set(found) == {OURS, "no spread penalty", "σ doubled", "3 seeds averaged"}
     lever = found["σ doubled"]
     assert not found[OURS].against and lever.splits == 2
@@ -87,9 +88,9 @@ def test_gowalla_shows_its_test_positives_to_the_default_and_the_best_of_validat
 
 
 def test_figures_and_tables_come_from_the_records(config, records, tmp_path):
-    assert all(p.exists() for p in study_top.draw(records, tmp_path))
-    assert all(p.exists() for p in study_top.draw_picture(records, tmp_path))
-    page = study_top.write_tables(records, tmp_path).read_text()
+    assert all(p.exists() for p in frontier.draw(records, tmp_path))
+    assert all(p.exists() for p in frontier.draw_picture(records, tmp_path))
+    page = frontier.write_tables(records, tmp_path).read_text()
     assert (
         "| MovieLens 100K, 2 | our WRMF |" in page and "| MovieLens 100K, 2 | σ doubled |" in page
     )
@@ -103,7 +104,7 @@ def test_a_missed_target_is_told():
                  "precision@1": 0.1, "precision@3": 0.1, "precision@5": 0.1 + s / 100, "auc": auc}
                 for s in range(3)]  # fmt: skip
 
-    told = study_top.missed(cells(OURS, 0.85) + cells(ALS, 0.8))
+    told = frontier.missed(cells(OURS, 0.85) + cells(ALS, 0.8))
     assert told == ["epinions: AUC 0.8500 < 0.86", "epinions: p@5 +0.0000 [+0.0000, +0.0000]"]
 
 
