@@ -47,7 +47,7 @@ class Tiles(NamedTuple):
     One shape, so one compilation, whatever the rows' lengths; a chunk's rows are local systems.
     """
 
-    rows: Int[Array, "chunks c"]  # the row of each local system; m where there is none
+    rows: Int[Array, "chunks r"]  # the row of each local system; m where there is none
     local: Int[Array, "chunks c"]  # which local system a tile belongs to; rising
     items: Int[Array, "chunks c T"]
     slots: Int[Array, "chunks c T"]  # place of each positive in `Interactions.indices`
@@ -77,9 +77,10 @@ def tiles(X: Interactions, budget: int, slot_of: np.ndarray | None = None) -> Ti
     begin = np.concatenate([[0], np.cumsum(per_row)])
     place = np.arange(len(owner)) - begin[first[chunk_of[owner]]]  # of a tile in its chunk
     at = chunk_of[owner], place
-    table = np.full((chunk + 1, c), X.num_users, np.int32)
+    most = int(np.diff(first).max())  # rows of a chunk
+    table = np.full((chunk + 1, most), X.num_users, np.int32)
     table[chunk_of, np.arange(len(rows)) - first[chunk_of]] = rows
-    local = np.full((chunk + 1, c), c - 1, np.int32)
+    local = np.full((chunk + 1, c), most - 1, np.int32)
     local[at] = owner - first[chunk_of[owner]]
     offset = (np.arange(len(owner)) - begin[owner]) * T
     within = offset[:, None] + np.arange(T)[None, :]

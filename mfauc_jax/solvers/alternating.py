@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int, Key
 
@@ -33,13 +32,11 @@ BUDGET = 2**13  # positives of a chunk: their gathered factors are 2 MB in float
 
 
 class Data(NamedTuple):
-    """X and its weights, laid out both ways."""
+    """X and its weights, the rows in tiles."""
 
     X: Interactions
-    rows: Int[Array, "nnz"]  # the user of every positive
     weights: Weights
     users: Tiles  # each user's items
-    items: Tiles  # each item's users
 
 
 def make(objective: Objective, user_steps: Any = 4, item_steps: Any = 2) -> base.Solver:
@@ -59,17 +56,8 @@ def make(objective: Objective, user_steps: Any = 4, item_steps: Any = 2) -> base
 
 
 def prepare(X: Interactions, weights: Weights) -> Data:
-    """Rows and columns in tiles."""
-    rows, items, _ = X.on_host()
-    to_csr = np.lexsort((rows, items))  # CSC place → CSR slot
-    users = padded.tiles(X, BUDGET)
-    return Data(
-        X,
-        jnp.asarray(rows, X.indices.dtype),
-        weights,
-        users,
-        padded.tiles(X.transpose(), BUDGET, to_csr),
-    )
+    """Rows in tiles."""
+    return Data(X, weights, padded.tiles(X, BUDGET))
 
 
 def step(
@@ -89,18 +77,9 @@ def step(
     return after, base.change(state.factors, factors)
 
 
-def _over_chunks(tiles: Tiles, target, function):
-    """`target` with what `function(chunk)` finds for each local system set at its row."""
-
-    def body(target, chunk):
-        return target.at[chunk.rows].set(function(chunk), mode="drop"), None
-
-    return jax.lax.scan(body, target, tiles)[0]
-
-
 def _total(chunk: Tiles, values):
     """Sums over the tiles of each local system of a chunk."""
-    count = chunk.local.shape[0]
+    count = chunk.rows.shape[0]
     return jax.ops.segment_sum(values, chunk.local, count, indices_are_sorted=True)
 
 
@@ -115,10 +94,42 @@ def _strengths(objective: Objective, data: Data):
     return data.weights.user, spread, by_user, by_item
 
 
-def _slope(objective: Objective, s, mean, square):
-    """φ′(C), C from a positive's score and the negatives' moments (SPEC 4.1)."""
+class _Local(NamedTuple):
+    """What a chunk of tiles says of its positives and of its users, the local systems."""
+
+    rows: Int[Array, "r"]  # padding has the last user
+    g: Float[Array, "c T"]  # 0 for padding, as b_pos
+    b_pos: Float[Array, "c T"]
+    inverse: Float[Array, "r 1"]  # 1/b(ω̄_i)
+
+
+def _local(data: Data, g: Float[Array, "nnz"], chunk: Tiles) -> _Local:
+    weights, rows = data.weights, jnp.minimum(chunk.rows, data.X.num_users - 1)
+    b_pos = weights.b[chunk.items] * chunk.real
+    return _Local(rows, g[chunk.slots] * chunk.real, b_pos, (1 / weights.neg_mass[rows])[:, None])
+
+
+def _scores(chunk: Tiles, u, v):
+    """s_ip of a chunk."""
+    return jnp.einsum("ctk,ck->ct", v, u[chunk.local])
+
+
+def _tilted(objective: Objective, chunk: Tiles, local: _Local, u, v, second):
+    """ĝ = g φ′(C), C from a positive's score and the negatives' moments (SPEC 4.1); Σ b v is 0."""
+    if objective.weighting.func is weightings.identity:
+        return local.g
+    s = _scores(chunk, u, v)
+    mean, taken = (_total(chunk, (local.b_pos * s**power).sum(1)) for power in (1, 2))
+    mean, square = -mean, ((u @ second) * u).sum(1) - taken
+    mean, square = ((a[:, None] * local.inverse)[chunk.local] for a in (mean, square))
     rank_loss = 0.5 * ((1 - s) ** 2 + 2 * (1 - s) * mean + square)
-    return jnp.vectorize(jax.grad(objective.weighting))(rank_loss)
+    return local.g * jnp.vectorize(jax.grad(objective.weighting))(rank_loss)
+
+
+def _centred(V, b):
+    """V with Σ b v = 0, which changes no margin, and Σ b v vᵀ."""
+    V = V - (b @ V / b.sum())[None, :]
+    return V, V.T @ (b[:, None] * V)
 
 
 def solve_users(
@@ -131,47 +142,39 @@ def solve_users(
     """
     weights, U = data.weights, factors.U
     w, spread, by_user, _ = _strengths(objective, data)
-    b = weights.b
-    V = factors.V - (b @ factors.V / b.sum())[None, :]  # margins do not change; Σ b v is now 0
-    second = V.T @ (b[:, None] * V)
+    V, second = _centred(factors.V, weights.b)
 
     def solve(chunk: Tiles):
-        rows, local = jnp.minimum(chunk.rows, U.shape[0] - 1), chunk.local
-        v, u = V[chunk.items], U[rows]  # [c, T, k], [c, k]
+        local = _local(data, weights.g, chunk)
+        rows, inverse = local.rows, local.inverse
+        v, u = V[chunk.items], U[rows]  # [c, T, k], [r, k]
 
         def weighted(c, v):  # Σ_p c_p v_p of each system
             return _total(chunk, jnp.einsum("ct,ctk->ck", c, v))
 
-        def scores(x):
-            return jnp.einsum("ctk,ck->ct", v, x[local])
-
-        g, inv = weights.g[chunk.slots] * chunk.real, (1 / weights.neg_mass[rows])[:, None]
-        b_pos = b[chunk.items] * chunk.real
-        far = -weighted(b_pos, v) * inv  # v̈
-        if objective.weighting.func is not weightings.identity:
-            s, mean = scores(u), (far * u).sum(1)
-            taken = _total(chunk, (b_pos * s**2).sum(1))
-            square = (((u @ second) * u).sum(1) - taken) * inv[:, 0]
-            g = g * _slope(objective, s, mean[local][:, None], square[local][:, None])
+        far = -weighted(local.b_pos, v) * inverse  # v̈
+        g = _tilted(objective, chunk, local, u, v, second)
         G, more = _total(chunk, g.sum(1))[:, None], spread[rows][:, None]
         near = weighted(g, v)  # v̇
-        flat = (G + more) * inv  # weight of b v vᵀ over the complement
-        own = g - flat[local] * b_pos  # weight of v_p v_pᵀ
+        flat = (G + more) * inverse  # weight of b v vᵀ over the complement
+        own = g - flat[chunk.local] * local.b_pos  # weight of v_p v_pᵀ
         ridge = (by_user[rows] / jnp.maximum(w[rows], 1e-30))[:, None]
-
         rhs = near - G * far
 
         def gradient(x, target):
             along_near, along_far = ((a * x).sum(1, keepdims=True) for a in (near, far))
             common = flat * (x @ second) - near * along_far - far * (along_near + more * along_far)
-            return weighted(own * scores(x), v) + common + ridge * x - target * rhs
+            return weighted(own * _scores(chunk, x, v), v) + common + ridge * x - target * rhs
 
         diagonal = weighted(own, v**2) + flat * jnp.diagonal(second)[None, :]
         diagonal = diagonal - 2 * near * far - more * far**2 + ridge
         solved = _descend(gradient, u, jnp.maximum(diagonal, ridge), steps, axis=1)
         return jnp.where(w[rows][:, None] > 0, solved, 0.0)
 
-    return _over_chunks(data.users, jnp.zeros_like(U), solve)
+    def body(found, chunk):
+        return found.at[chunk.rows].set(solve(chunk), mode="drop"), None
+
+    return jax.lax.scan(body, jnp.zeros_like(U), data.users)[0]
 
 
 def _descend(gradient, x, diagonal, steps, axis):
@@ -202,107 +205,75 @@ def _descend(gradient, x, diagonal, steps, axis):
     return jax.lax.fori_loop(0, steps + 1, body, (x, zero, zero, dot(zero, zero)))[0]
 
 
-class _Fixed(NamedTuple):
-    """What V's quadratic needs of U, computed once a sweep."""
-
-    g: Float[Array, "nnz"]  # w_i ĝ_ip
-    b_pos: Float[Array, "nnz"]  # w_i b_p / b(ω̄_i)
-    G: Float[Array, "m"]  # Σ ĝ
-    a: Float[Array, "m"]  # w_i / b(ω̄_i)
-    gram: Float[Array, "k k"]  # Σ_i a_i (G_i + σ_i − 1) u_i u_iᵀ
-
-
 def improve_items(
     objective: Objective, factors: Factors, data: Data, steps: Any
 ) -> Float[Array, "n k"]:
     """A few conjugate-gradient steps on V from where it stands, for fixed U.
 
-    The gradient is affine in V: m ∂θ/∂V = H V − r.
+    m ∂θ/∂V = H V − r is affine in V, with the rows Σ_i c_ij u_i + λ_j v_j and, for margins that should
+    be t (1 gives the gradient, 0 the product with H),
+
+        c_ip = −w ĝ (t − s_p + μ′),   c_iq = w g′_q (G t − Σ ĝ s + (G + σ − 1) s_q − (σ − 1) μ′),
+
+    the latter summed over all items and taken back on the positives. One pass over the users: a chunk's
+    scores are read from V, its c u_i added to the rows of its items.
     """
     U, V = factors
-    X, weights = data.X, data.weights
+    weights, num_users = data.weights, data.X.num_users
     w, spread, _, by_item = _strengths(objective, data)
-    rows = data.rows
-    a = w / weights.neg_mass
-    g = weights.g
-    if objective.weighting.func is not weightings.identity:
-        s, mean, square = _score_moments(U, V, data)
-        g = g * _slope(objective, s, mean[rows], square[rows])
-    G = jax.ops.segment_sum(g, rows, X.num_users, indices_are_sorted=True)
-    gram = U.T @ ((a * (G + spread))[:, None] * U)
-    fixed = _Fixed(w[rows] * g, a[rows] * weights.b[X.indices], G, a, gram)
+    b = weights.b
+    g = _all_tilted(objective, factors, data)
+
+    def over_users(terms, extra):  # Σ_i c_ij x_i, and the sum of what else `terms` gives
+        def body(sums, chunk):
+            local = _local(data, g, chunk)
+            c, x, more = terms(chunk, local, U[local.rows])
+            rows = sums[0].at[chunk.items].add(c[:, :, None] * x[chunk.local][:, None, :])
+            return (rows, sums[1] + more), None
+
+        return jax.lax.scan(body, (jnp.zeros_like(V), extra), data.users)[0]
+
+    def of_user(chunk: Tiles, local: _Local):  # w_i, G_i, σ_i − 1; weight 0 for padding
+        weight = jnp.where(chunk.rows < num_users, w[local.rows], 0.0)[:, None]
+        return weight, _total(chunk, local.g.sum(1))[:, None], spread[local.rows][:, None]
+
+    def of_hessian(chunk: Tiles, local: _Local, u):
+        weight, G, more = of_user(chunk, local)
+        flat = weight * local.inverse * (G + more)
+        own = weight[chunk.local] * local.g - flat[chunk.local] * local.b_pos
+        return own, u**2, (flat * u).T @ u
+
+    own, gram = over_users(of_hessian, jnp.zeros_like(V, shape=(V.shape[1],) * 2))
+    diagonal = own + b[:, None] * jnp.diagonal(gram)[None, :] + by_item[:, None]
 
     def gradient(V, target):
-        return _item_gradient(fixed, spread, by_item, U, V, data, target)
+        V0, _ = _centred(V, b)
 
-    diagonal = _item_diagonal(fixed, spread, by_item, U, data)
-    return _descend(gradient, V, diagonal, steps, axis=None)
+        def of_gradient(chunk: Tiles, local: _Local, u):
+            weight, G, more = of_user(chunk, local)
+            s = _scores(chunk, u, V0[chunk.items])
+            mean = -_total(chunk, (local.b_pos * s).sum(1))[:, None] * local.inverse  # μ′
+            level = G * target - _total(chunk, (local.g * s).sum(1))[:, None] - more * mean
+            far = local.inverse[chunk.local] * (((G + more)[chunk.local]) * s + level[chunk.local])
+            c = local.g * (target - s + mean[chunk.local]) + local.b_pos * far
+            return -weight[chunk.local] * c, u, (weight * local.inverse * level * u).sum(0)
 
+        product, common = over_users(of_gradient, jnp.zeros_like(V[0]))
+        return product + b[:, None] * (common[None, :] + V0 @ gram) + by_item[:, None] * V
 
-def _positives(U, V, data: Data) -> Float[Array, "nnz"]:
-    """s_ip on the positives, in CSR order."""
-
-    def body(s, chunk: Tiles):
-        u = U[jnp.minimum(chunk.rows, U.shape[0] - 1)][chunk.local]
-        found = jnp.einsum("ctk,ck->ct", V[chunk.items], u) * chunk.real
-        return s.at[chunk.slots].add(found), None  # padding adds 0
-
-    return jax.lax.scan(body, jnp.zeros(data.X.nnz, V.dtype), data.users)[0]
-
-
-def _column_sums(K: Float[Array, "nnz"], U, data: Data) -> Float[Array, "n k"]:
-    """Kᵀ U for K on the positives."""
-
-    def sums(chunk: Tiles):
-        weights = K[chunk.slots] * chunk.real
-        return _total(chunk, jnp.einsum("ct,ctk->ck", weights, U[chunk.items]))
-
-    return _over_chunks(data.items, jnp.zeros((data.X.num_items, U.shape[1]), U.dtype), sums)
+    return _descend(gradient, V, jnp.maximum(diagonal, 1e-12), steps, axis=None)
 
 
-def _score_moments(U, V, data: Data):
-    """s on the positives, and the negatives' mean and mean square of each user."""
-    X, weights = data.X, data.weights
-    b, rows = weights.b, data.rows
-    V = V - (b @ V / b.sum())[None, :]
-    s = _positives(U, V, data)
+def _all_tilted(objective: Objective, factors: Factors, data: Data) -> Float[Array, "nnz"]:
+    """ĝ of every positive."""
+    weights = data.weights
+    if objective.weighting.func is weightings.identity:
+        return weights.g
+    V, second = _centred(factors.V, weights.b)
 
-    def row(values):
-        return jax.ops.segment_sum(values, rows, X.num_users, indices_are_sorted=True)
+    def body(found, chunk):
+        local = _local(data, weights.g, chunk)
+        g = _tilted(objective, chunk, local, factors.U[local.rows], V[chunk.items], second)
+        return found.at[chunk.slots].add(g), None  # padding adds 0
 
-    second = ((U @ (V.T @ (b[:, None] * V))) * U).sum(1)
-    mean = -row(b[X.indices] * s) / weights.neg_mass
-    square = (second - row(b[X.indices] * s**2)) / weights.neg_mass
-    return s, mean, square
-
-
-def _item_gradient(fixed: _Fixed, spread, by_item, U, V, data: Data, target) -> Float[Array, "n k"]:
-    """m ∂θ/∂V for margins that should be `target`: 1 gives the gradient, 0 the Hessian product.
-
-    c_ip = −w ĝ (target − s_p + μ′),  c_iq = w g′_q (G target − Σ ĝ s + (G + σ − 1) s_q − (σ − 1) μ′),
-    the latter summed over all items and taken back on the positives.
-    """
-    X, weights = data.X, data.weights
-    rows = data.rows
-    V0 = V - (weights.b @ V / weights.b.sum())[None, :]
-    s = _positives(U, V0, data)
-
-    def row(values):
-        return jax.ops.segment_sum(values, rows, X.num_users, indices_are_sorted=True)
-
-    mean = -row(weights.b[X.indices] * s) / weights.neg_mass  # μ′
-    unit = jnp.where(weights.user > 0, weights.user, 1.0)
-    constant = fixed.G * target - row(fixed.g * s) / unit - spread * mean
-    level = (fixed.G + spread)[rows] * s + constant[rows]
-    K = -fixed.g * (target - s + mean[rows]) - fixed.b_pos * level
-
-    product = _column_sums(K, U, data)
-    common = (fixed.a * constant) @ U  # [k]
-    return product + weights.b[:, None] * (common[None, :] + V0 @ fixed.gram) + by_item[:, None] * V
-
-
-def _item_diagonal(fixed: _Fixed, spread, by_item, U, data: Data) -> Float[Array, "n k"]:
-    """The diagonal of V's Hessian, for preconditioning."""
-    weight = fixed.g - fixed.b_pos * (fixed.G + spread)[data.rows]
-    total = data.weights.b[:, None] * jnp.diagonal(fixed.gram)[None, :] + by_item[:, None]
-    return jnp.maximum(total + _column_sums(weight, U**2, data), 1e-12)
+    return jax.lax.scan(body, jnp.zeros_like(weights.g), data.users)[0]
