@@ -123,14 +123,18 @@ def sweep(config: Config, X: Interactions) -> dict[str, float]:
     users, items = jax.jit(alternating.solve_users), jax.jit(alternating.improve_items)
     found = {"weights, once a fit": best(lambda: item_weights.make(X, -0.1, 0.0, 0.75), 2),
              "tiles, once a fit": best(lambda: alternating.prepare(X, weights), 2)}  # fmt: skip
-    for name, solve, steps in (("U", users, 4), ("V", items, 2)):
-        none, some = (best(lambda s=s: solve(target, F, layout, s)) for s in (0, steps))  # noqa: B023
-        found[f"{name}: systems and first gradient"] = none
-        found[f"{name}: a conjugate-gradient step"] = (some - none) / steps
-    scores, sums = jax.jit(alternating._positives), jax.jit(alternating._column_sums)
-    s = scores(F.U, F.V, layout)
-    found["of which scores of the positives"] = best(lambda: scores(F.U, F.V, layout))
-    found["of which column sums"] = best(lambda: sums(s, F.U, layout))
+    U, quadratic = users(target, F, layout, 4)
+    F = F._replace(U=U)
+    of_users, of_items = (
+        [
+            best(lambda s=s, solve=solve, more=more: solve(target, F, layout, *more, s))
+            for s in steps
+        ]
+        for solve, more, steps in ((users, (), (0, 4)), (items, (quadratic,), (0, 2)))
+    )
+    found["U: systems, and V's first gradient"] = of_users[0]
+    found["U: a conjugate-gradient step"] = (of_users[1] - of_users[0]) / 4
+    found["V: a conjugate-gradient step"] = (of_items[1] - of_items[0]) / 2
     return {name: seconds * 1e3 for name, seconds in found.items()}
 
 

@@ -54,13 +54,12 @@ class Tiles(NamedTuple):
     real: Float[Array, "chunks c T"]  # 1, or 0 for padding
 
 
-def tiles(X: Interactions, budget: int, slot_of: np.ndarray | None = None) -> Tiles:
+def tiles(X: Interactions, budget: int) -> Tiles:
     """Every non-empty row of X in tiles; `budget` bounds the positives (with padding) of a chunk.
 
     Args:
         X: the rows.
         budget: c · T at the most, unless one row alone is longer.
-        slot_of: what to call each positive in `slots`; its own place unless given.
     """
     lengths, starts = np.asarray(X.row_lengths), np.asarray(X.indptr)[:-1]
     rows = np.flatnonzero(lengths)
@@ -89,7 +88,7 @@ def tiles(X: Interactions, budget: int, slot_of: np.ndarray | None = None) -> Ti
     shape = (chunk + 1, c, T)
     items, slots, real = np.zeros(shape, np.int32), np.zeros(shape, np.int32), np.zeros(shape)
     items[at] = np.asarray(X.indices)[slot]
-    slots[at] = slot if slot_of is None else slot_of[slot]
+    slots[at] = slot
     real[at] = exists
     return Tiles(
         jnp.asarray(table),

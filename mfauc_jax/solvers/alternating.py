@@ -70,9 +70,9 @@ def step(
 ) -> tuple[base.State, base.Info]:
     """One sweep: all of U, then V. `key` is not used."""
     del key
-    U = solve_users(objective, state.factors, data, user_steps)
-    factors = Factors(U, state.factors.V)
-    factors = Factors(U, improve_items(objective, factors, data, item_steps))
+    U, quadratic = solve_users(objective, state.factors, data, user_steps)
+    V = improve_items(objective, Factors(U, state.factors.V), data, quadratic, item_steps)
+    factors = Factors(U, V)
     after = state._replace(factors=factors, average=factors, iteration=state.iteration + 1)
     return after, base.change(state.factors, factors)
 
@@ -83,30 +83,42 @@ def _total(chunk: Tiles, values):
     return jax.ops.segment_sum(values, chunk.local, count, indices_are_sorted=True)
 
 
-def _strengths(objective: Objective, data: Data):
-    """w_i, σ_i − 1, λ_i and λ_j of m θ (m the usable users)."""
+class _Strengths(NamedTuple):
+    """What counts how much in m θ (m the usable users)."""
+
+    w: Float[Array, "m"]
+    spread: Float[Array, "m"]  # σ_i − 1
+    by_user: Float[Array, "m"]  # λ_i
+    by_item: Float[Array, "n"]  # λ_j
+
+
+def _strengths(objective: Objective, data: Data) -> _Strengths:
     m, n = data.X.shape
     count = data.weights.usable.shape[0]
     dtype = data.weights.g.dtype
     spread = jnp.broadcast_to(jnp.asarray(objective.spread, dtype), (m,))
     reg = objectives.by_row(objective.reg, m, n)
     by_user, by_item = reg.user.astype(dtype) * count / m, reg.item.astype(dtype) * count / n
-    return data.weights.user, spread, by_user, by_item
+    return _Strengths(data.weights.user, spread, by_user, by_item)
 
 
 class _Local(NamedTuple):
-    """What a chunk of tiles says of its positives and of its users, the local systems."""
+    """A chunk's positives and its users, the local systems."""
 
-    rows: Int[Array, "r"]  # padding has the last user
+    rows: Int[Array, "r"]  # padding has the last user, and weight 0
+    weight: Float[Array, "r 1"]  # w_i
+    more: Float[Array, "r 1"]  # σ_i − 1
+    inverse: Float[Array, "r 1"]  # 1/b(ω̄_i)
     g: Float[Array, "c T"]  # 0 for padding, as b_pos
     b_pos: Float[Array, "c T"]
-    inverse: Float[Array, "r 1"]  # 1/b(ω̄_i)
 
 
-def _local(data: Data, g: Float[Array, "nnz"], chunk: Tiles) -> _Local:
+def _local(data: Data, strengths: _Strengths, g: Float[Array, "nnz"], chunk: Tiles) -> _Local:
     weights, rows = data.weights, jnp.minimum(chunk.rows, data.X.num_users - 1)
-    b_pos = weights.b[chunk.items] * chunk.real
-    return _Local(rows, g[chunk.slots] * chunk.real, b_pos, (1 / weights.neg_mass[rows])[:, None])
+    weight = jnp.where(chunk.rows < data.X.num_users, strengths.w[rows], 0.0)
+    b_pos, inverse = weights.b[chunk.items] * chunk.real, 1 / weights.neg_mass[rows]
+    of_user = (a[:, None] for a in (weight, strengths.spread[rows], inverse))
+    return _Local(rows, *of_user, g[chunk.slots] * chunk.real, b_pos)
 
 
 def _scores(chunk: Tiles, u, v):
@@ -132,57 +144,137 @@ def _centred(V, b):
     return V, V.T @ (b[:, None] * V)
 
 
+def _coefficients(chunk: Tiles, local: _Local, s, target):
+    """The gradient's c_ij for margins that should be t: 1 is the gradient, 0 the product with H.
+
+        c_ip = −w ĝ (t − s_p + μ′),   c_iq = w g′_q (l_i + (G + σ − 1) s_q),   l = G t − Σ ĝ s − (σ − 1) μ′,
+
+    the latter taken back on the positives, since it is summed over all items; and w l / b(ω̄_i), [r, 1].
+    """
+    G, near, far = (
+        _total(chunk, a.sum(1))[:, None] for a in (local.g, local.g * s, local.b_pos * s)
+    )
+    mean = -far * local.inverse  # μ′
+    level = G * target - near - local.more * mean
+    per_user = jnp.concatenate([local.weight, mean, level, G + local.more, local.inverse], 1)
+    weight, mean, constant, flat, inverse = jnp.split(per_user[chunk.local], 5, 1)
+    c = local.g * (target - s + mean) + local.b_pos * inverse * (flat * s + constant)
+    return -weight * c, local.weight * local.inverse * level
+
+
+def _add_rows(table, chunk: Tiles, c, u):
+    """Σ_i c_ij u_i onto the rows of a chunk's items."""
+    return table.at[chunk.items].add(c[:, :, None] * u[chunk.local][:, None, :])
+
+
+def _all_items(gram, b, by_item, sums, common, V):
+    """Rows of V's gradient or of a product with H: the positives' sums, all items' and λ's part."""
+    V0, _ = _centred(V, b)
+    return sums + b[:, None] * (common[None, :] + V0 @ gram) + by_item[:, None] * V
+
+
+class Quadratic(NamedTuple):
+    """m θ as a function of V for fixed U: what V's step needs of a pass over the users."""
+
+    g: Float[Array, "nnz"]  # ĝ
+    gradient: Float[Array, "n k"]  # m ∂θ/∂V where V stands
+    gram: Float[Array, "k k"]  # Σ_i (w_i / b(ω̄_i)) (G_i + σ_i − 1) u_i u_iᵀ
+    curvature: Float[Array, "n"]  # the mean of the Hessian's diagonal over each v_j
+
+
 def solve_users(
     objective: Objective, factors: Factors, data: Data, steps: Any
-) -> Float[Array, "m k"]:
+) -> tuple[Float[Array, "m k"], Quadratic]:
     """(A_i + (λ_i/w_i) I) u_i = v̇_i − G_i v̈_i for every usable user; the others get 0.
 
     A_i = Σ_p ĝ v vᵀ + (G_i + σ_i − 1) Σ_q g′ v vᵀ − v̇ v̈ᵀ − v̈ v̇ᵀ − (σ_i − 1) v̈ v̈ᵀ, where v̇ = Σ ĝ v_p,
     v̈ = Σ g′ v_q, G_i = Σ ĝ, and sums over the complement are all items' minus the positives'.
+
+    While a chunk's v are at hand, what the solved u_i mean for V is added up.
     """
-    weights, U = data.weights, factors.U
-    w, spread, by_user, _ = _strengths(objective, data)
-    V, second = _centred(factors.V, weights.b)
+    b, strengths = data.weights.b, _strengths(objective, data)
+    tilts = objective.weighting.func is not weightings.identity
+    V, second = _centred(factors.V, b)
 
-    def solve(chunk: Tiles):
-        local = _local(data, weights.g, chunk)
-        rows, inverse = local.rows, local.inverse
-        v, u = V[chunk.items], U[rows]  # [c, T, k], [r, k]
-
-        def weighted(c, v):  # Σ_p c_p v_p of each system
+    def solve(chunk: Tiles, local: _Local, u, v):
+        def weighted(c):  # Σ_p c_p v_p of each system
             return _total(chunk, jnp.einsum("ct,ctk->ck", c, v))
 
-        far = -weighted(local.b_pos, v) * inverse  # v̈
         g = _tilted(objective, chunk, local, u, v, second)
-        G, more = _total(chunk, g.sum(1))[:, None], spread[rows][:, None]
-        near = weighted(g, v)  # v̇
-        flat = (G + more) * inverse  # weight of b v vᵀ over the complement
+        G, more = _total(chunk, g.sum(1))[:, None], local.more
+        near, far = weighted(g), -weighted(local.b_pos) * local.inverse  # v̇, v̈
+        flat = (G + more) * local.inverse  # weight of b v vᵀ over the complement
         own = g - flat[chunk.local] * local.b_pos  # weight of v_p v_pᵀ
-        ridge = (by_user[rows] / jnp.maximum(w[rows], 1e-30))[:, None]
-        rhs = near - G * far
+        ridge = strengths.by_user[local.rows][:, None] / jnp.maximum(local.weight, 1e-30)
 
-        def gradient(x, target):
+        def product(x):
             along_near, along_far = ((a * x).sum(1, keepdims=True) for a in (near, far))
             common = flat * (x @ second) - near * along_far - far * (along_near + more * along_far)
-            return weighted(own * _scores(chunk, x, v), v) + common + ridge * x - target * rhs
+            return weighted(own * _scores(chunk, x, v)) + common + ridge * x
 
-        diagonal = weighted(own, v**2) + flat * jnp.diagonal(second)[None, :]
-        diagonal = diagonal - 2 * near * far - more * far**2 + ridge
-        solved = _descend(gradient, u, jnp.maximum(diagonal, ridge), steps, axis=1)
-        return jnp.where(w[rows][:, None] > 0, solved, 0.0)
+        change = _descend(product, near - G * far - product(u), 1.0, steps, axis=1)
+        return jnp.where(local.weight > 0, u + change, 0.0)
 
-    def body(found, chunk):
-        return found.at[chunk.rows].set(solve(chunk), mode="drop"), None
+    def body(carry, chunk: Tiles):
+        U, sums, common = carry
+        local = _local(data, strengths, data.weights.g, chunk)
+        v = V[chunk.items]  # [c, T, k]
+        u = solve(chunk, local, factors.U[local.rows], v)
+        local = local._replace(g=_tilted(objective, chunk, local, u, v, second))
+        c, level = _coefficients(chunk, local, _scores(chunk, u, v), 1.0)
+        G = _total(chunk, local.g.sum(1))[:, None]
+        flat = local.weight * local.inverse * (G + local.more)
+        own = local.weight[chunk.local] * local.g - flat[chunk.local] * local.b_pos
+        size = (u**2).mean(1)[chunk.local][:, None]
+        sums = Quadratic(
+            sums.g.at[chunk.slots].add(local.g) if tilts else sums.g,  # padding adds 0
+            _add_rows(sums.gradient, chunk, c, u),
+            sums.gram + (flat * u).T @ u,
+            sums.curvature.at[chunk.items].add(own * size),
+        )
+        U = U.at[chunk.rows].set(u, mode="drop")
+        return (U, sums, common + (level * u).sum(0)), None
 
-    return jax.lax.scan(body, jnp.zeros_like(U), data.users)[0]
+    g = jnp.zeros_like(data.weights.g) if tilts else data.weights.g
+    nothing = Quadratic(g, *map(jnp.zeros_like, (V, second, b)))
+    start = jnp.zeros_like(factors.U), nothing, jnp.zeros_like(V[0])
+    (U, sums, common), _ = jax.lax.scan(body, start, data.users)
+    gradient = _all_items(sums.gram, b, strengths.by_item, sums.gradient, common, factors.V)
+    curvature = sums.curvature + b * jnp.trace(sums.gram) / V.shape[1] + strengths.by_item
+    return U, sums._replace(gradient=gradient, curvature=jnp.maximum(curvature, 1e-12))
 
 
-def _descend(gradient, x, diagonal, steps, axis):
-    """`steps` of Jacobi-preconditioned conjugate gradients from x.
+def improve_items(
+    objective: Objective, factors: Factors, data: Data, quadratic: Quadratic, steps: Any
+) -> Float[Array, "n k"]:
+    """A few conjugate-gradient steps on V from where it stands, for fixed U.
 
-    gradient(x, 1) is the gradient of a quadratic, gradient(x, 0) its Hessian's product with x. The loop's
-    turn 0 finds the residual, so that the product is compiled once. Along `axis` (None: all of it) lie
-    the coordinates of one system; other axes are separate systems.
+    m ∂θ/∂V = H V − r is affine in V, with the rows Σ_i c_ij u_i + λ_j v_j (`_coefficients`). A product
+    with H is one pass over the users: a chunk's scores are read from V, its c u_i added to its items.
+    """
+    U, b, strengths = factors.U, data.weights.b, _strengths(objective, data)
+
+    def product(V):
+        V0, _ = _centred(V, b)
+
+        def body(carry, chunk: Tiles):
+            local = _local(data, strengths, quadratic.g, chunk)
+            u = U[local.rows]
+            c, level = _coefficients(chunk, local, _scores(chunk, u, V0[chunk.items]), 0.0)
+            return (_add_rows(carry[0], chunk, c, u), carry[1] + (level * u).sum(0)), None
+
+        start = jnp.zeros_like(V), jnp.zeros_like(V[0])
+        (sums, common), _ = jax.lax.scan(body, start, data.users)
+        return _all_items(quadratic.gram, b, strengths.by_item, sums, common, V)
+
+    return factors.V + _descend(product, -quadratic.gradient, quadratic.curvature[:, None], steps)
+
+
+def _descend(product, residual, curvature, steps, axis=None):
+    """`steps` of preconditioned conjugate gradients on H x = residual, from 0.
+
+    Along `axis` (None: all of it) lie the coordinates of one system; other axes are separate systems.
+    The axes of the factor space are alike, so a preconditioner of one number a row is enough.
     """
 
     def dot(a, b):
@@ -191,89 +283,15 @@ def _descend(gradient, x, diagonal, steps, axis):
     def safe(a):
         return jnp.where(a > 0, a, 1.0)
 
-    def body(turn, carry):
+    def body(_, carry):
         x, residual, direction, rho = carry
-        image = gradient(jnp.where(turn == 0, x, direction), jnp.where(turn == 0, 1.0, 0.0))
-        curvature = dot(direction, image)  # 0 in turn 0
-        length = jnp.where(curvature > 0, rho / safe(curvature), 0.0)
-        residual = residual - jnp.where(turn == 0, 1.0, length) * image
-        z = residual / diagonal
+        z = residual / curvature
         fresh = dot(residual, z)
-        return x + length * direction, residual, z + fresh / safe(rho) * direction, fresh
+        direction = z + fresh / safe(rho) * direction  # the first direction is 0
+        image = product(direction)
+        bend = dot(direction, image)
+        length = jnp.where(bend > 0, fresh / safe(bend), 0.0)
+        return x + length * direction, residual - length * image, direction, fresh
 
-    zero = jnp.zeros_like(x)
-    return jax.lax.fori_loop(0, steps + 1, body, (x, zero, zero, dot(zero, zero)))[0]
-
-
-def improve_items(
-    objective: Objective, factors: Factors, data: Data, steps: Any
-) -> Float[Array, "n k"]:
-    """A few conjugate-gradient steps on V from where it stands, for fixed U.
-
-    m ∂θ/∂V = H V − r is affine in V, with the rows Σ_i c_ij u_i + λ_j v_j and, for margins that should
-    be t (1 gives the gradient, 0 the product with H),
-
-        c_ip = −w ĝ (t − s_p + μ′),   c_iq = w g′_q (G t − Σ ĝ s + (G + σ − 1) s_q − (σ − 1) μ′),
-
-    the latter summed over all items and taken back on the positives. One pass over the users: a chunk's
-    scores are read from V, its c u_i added to the rows of its items.
-    """
-    U, V = factors
-    weights, num_users = data.weights, data.X.num_users
-    w, spread, _, by_item = _strengths(objective, data)
-    b = weights.b
-    g = _all_tilted(objective, factors, data)
-
-    def over_users(terms, extra):  # Σ_i c_ij x_i, and the sum of what else `terms` gives
-        def body(sums, chunk):
-            local = _local(data, g, chunk)
-            c, x, more = terms(chunk, local, U[local.rows])
-            rows = sums[0].at[chunk.items].add(c[:, :, None] * x[chunk.local][:, None, :])
-            return (rows, sums[1] + more), None
-
-        return jax.lax.scan(body, (jnp.zeros_like(V), extra), data.users)[0]
-
-    def of_user(chunk: Tiles, local: _Local):  # w_i, G_i, σ_i − 1; weight 0 for padding
-        weight = jnp.where(chunk.rows < num_users, w[local.rows], 0.0)[:, None]
-        return weight, _total(chunk, local.g.sum(1))[:, None], spread[local.rows][:, None]
-
-    def of_hessian(chunk: Tiles, local: _Local, u):
-        weight, G, more = of_user(chunk, local)
-        flat = weight * local.inverse * (G + more)
-        own = weight[chunk.local] * local.g - flat[chunk.local] * local.b_pos
-        return own, u**2, (flat * u).T @ u
-
-    own, gram = over_users(of_hessian, jnp.zeros_like(V, shape=(V.shape[1],) * 2))
-    diagonal = own + b[:, None] * jnp.diagonal(gram)[None, :] + by_item[:, None]
-
-    def gradient(V, target):
-        V0, _ = _centred(V, b)
-
-        def of_gradient(chunk: Tiles, local: _Local, u):
-            weight, G, more = of_user(chunk, local)
-            s = _scores(chunk, u, V0[chunk.items])
-            mean = -_total(chunk, (local.b_pos * s).sum(1))[:, None] * local.inverse  # μ′
-            level = G * target - _total(chunk, (local.g * s).sum(1))[:, None] - more * mean
-            far = local.inverse[chunk.local] * (((G + more)[chunk.local]) * s + level[chunk.local])
-            c = local.g * (target - s + mean[chunk.local]) + local.b_pos * far
-            return -weight[chunk.local] * c, u, (weight * local.inverse * level * u).sum(0)
-
-        product, common = over_users(of_gradient, jnp.zeros_like(V[0]))
-        return product + b[:, None] * (common[None, :] + V0 @ gram) + by_item[:, None] * V
-
-    return _descend(gradient, V, jnp.maximum(diagonal, 1e-12), steps, axis=None)
-
-
-def _all_tilted(objective: Objective, factors: Factors, data: Data) -> Float[Array, "nnz"]:
-    """ĝ of every positive."""
-    weights = data.weights
-    if objective.weighting.func is weightings.identity:
-        return weights.g
-    V, second = _centred(factors.V, weights.b)
-
-    def body(found, chunk):
-        local = _local(data, weights.g, chunk)
-        g = _tilted(objective, chunk, local, factors.U[local.rows], V[chunk.items], second)
-        return found.at[chunk.slots].add(g), None  # padding adds 0
-
-    return jax.lax.scan(body, jnp.zeros_like(weights.g), data.users)[0]
+    zero = jnp.zeros_like(residual)
+    return jax.lax.fori_loop(0, steps, body, (zero, residual, zero, dot(zero, zero)))[0]
