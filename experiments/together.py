@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from mfauc_jax import exact, factors, item_weights, routes
+from mfauc_jax import draws, exact, factors, item_weights, routes
 from mfauc_jax.factors import Factors
 from mfauc_jax.interactions import Interactions
 from mfauc_jax.model import MFAUC
@@ -38,7 +38,7 @@ def fit(models: Sequence[MFAUC], trains: Sequence[Interactions]) -> list[Fit]:
     ]
     objectives = [routes.objective(*each) for each in zip(models, trains, weights, strict=True)]
     solvers = [routes.solver(m, o) for m, o in zip(models, objectives, strict=True)]
-    keys = [jax.random.split(jax.random.key(m.seed)) for m in models]
+    keys = [draws.keys(m.seed, 2) for m in models]
     states, data = [], []
     for m, X, w, solver, key in zip(models, trains, weights, solvers, keys, strict=True):
         if m.start == "svd":

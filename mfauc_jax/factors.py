@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from mfauc_jax import arrays
 from mfauc_jax.interactions import Interactions
 
 
@@ -32,7 +32,7 @@ def gaussian(
     _check_rank(rank)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     drawn = (scale * rng.standard_normal((count, rank)) for count in (num_users, num_items))
-    return Factors(*(jnp.asarray(F, float) for F in drawn))
+    return Factors(*(arrays.floats(F) for F in drawn))
 
 
 def randomised_svd(
@@ -59,5 +59,5 @@ def randomised_svd(
     if U.shape[1] < rank:
         U, V = (np.pad(F, ((0, 0), (0, rank - F.shape[1]))) for F in (U, V))
         noise = gaussian(key_noise, m, n, rank, 1e-3)
-        return Factors(jnp.asarray(U, float) + noise.U, jnp.asarray(V, float) + noise.V)
-    return Factors(jnp.asarray(U, float), jnp.asarray(V, float))
+        return Factors(arrays.floats(U) + noise.U, arrays.floats(V) + noise.V)
+    return Factors(arrays.floats(U), arrays.floats(V))

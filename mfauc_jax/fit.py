@@ -89,7 +89,7 @@ def fit(
     found = checkpoints.latest(state) if checkpoints else None
     if found:
         state, history = found
-    best, read = _Best(watch.best), solver_at(0).read
+    best, read, run = _Best(watch.best), solver_at(0).read, base.runner(solver_at(0), data)
     hide = not sys.stderr.isatty() if progress is None else not progress
     hide = hide or jax.process_index() > 0
     bar = tqdm(
@@ -99,7 +99,7 @@ def fit(
     spent = history[-1]["seconds"] if history else 0.0
     try:
         for s in range(int(state.iteration), iterations):
-            state, info = base.run(solver_at(s).step, key, state, data)
+            state, info = run(solver_at(s).step, key, state, data)
             seen = functools.cache(functools.partial(read, state, factors))
             record = {"iteration": s + 1, "step_size": float(info.step_size)}
             record |= _watched(watch, seen, s + 1, iterations)

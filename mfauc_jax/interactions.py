@@ -10,6 +10,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
+from mfauc_jax import arrays
+
 if (
     TYPE_CHECKING
 ):  # scipy.sparse and narwhals wait for the first matrix or frame: imports stay quick
@@ -64,14 +66,14 @@ class Interactions:
     def row_lengths(self) -> Int[Array, "m"]:
         """N_i = |ω_i|."""
         if not isinstance(self.indptr, Tracer):
-            return jnp.asarray(np.diff(np.asarray(self.indptr)))  # no compilation
+            return arrays.ints(np.diff(np.asarray(self.indptr)))
         return self.indptr[1:] - self.indptr[:-1]
 
     @property
     def rows(self) -> Int[Array, "nnz"]:
         """The user of every positive."""
         if not isinstance(self.indptr, Tracer):
-            return jnp.asarray(self.on_host()[0], self.indices.dtype)  # no compilation
+            return arrays.ints(self.on_host()[0])
         users = jnp.arange(self.num_users, dtype=self.indices.dtype)
         return jnp.repeat(users, self.row_lengths, total_repeat_length=self.nnz)
 
@@ -304,9 +306,9 @@ def _from_sorted_csr(csr, like: Interactions, user_ids, item_ids) -> Interaction
 
 def _build(indptr, indices, confidence, num_items, user_ids, item_ids) -> Interactions:
     return Interactions(
-        jnp.asarray(indptr, jnp.int32),
-        jnp.asarray(indices, jnp.int32),
-        None if confidence is None else jnp.asarray(confidence, float),
+        arrays.ints(indptr),
+        arrays.ints(indices),
+        None if confidence is None else arrays.floats(confidence),
         int(num_items),
         int(np.diff(indptr).max()).bit_length(),
         user_ids,

@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from mfauc_jax import arrays
 from mfauc_jax.distributed import total
 from mfauc_jax.interactions import Interactions
 
@@ -80,13 +80,13 @@ def make(
     tables = (None, None)
     if tau_neg != 0:
         before = np.concatenate([[0], np.cumsum(item_mass)])
-        tables = _ints(before), _row_sums(X, item_mass[items])
+        tables = arrays.ints(before), _row_sums(X, item_mass[items])
     return Weights(
-        jnp.asarray(g, float),
-        jnp.asarray(b, float),
-        jnp.asarray(np.where(usable, mass, 1.0), float),
-        jnp.asarray(w / mean, float),
-        _ints(np.flatnonzero(usable)),
+        arrays.floats(g),
+        arrays.floats(b),
+        arrays.floats(np.where(usable, mass, 1.0)),
+        arrays.floats(w / mean),
+        arrays.ints(np.flatnonzero(usable)),
         pos_table,
         *tables,
     )
@@ -108,8 +108,4 @@ def _row_sums(X: Interactions, values: np.ndarray) -> Int[Array, "nnz"]:
     """Running sums of `values` that start again at each row."""
     sums = np.cumsum(values)
     starts = np.concatenate([[0], sums])[np.asarray(X.indptr)[:-1]]
-    return _ints(sums - starts[X.on_host()[0]])
-
-
-def _ints(values: np.ndarray) -> Int[Array, "..."]:
-    return jnp.asarray(values, jnp.int32)
+    return arrays.ints(sums - starts[X.on_host()[0]])

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from mfauc_jax import (
+    draws,
     exact,
     factors,
     ids,
@@ -177,7 +178,7 @@ class MFAUC:
             )
             for b in betas
         ]
-        key_start, key_fit = jax.random.split(jax.random.key(self.seed))
+        key_start, key_fit = draws.keys(self.seed, 2)
         start = routes.start(self, key_start, X)
         checkpoints = None
         if self.checkpoint_dir is not None:

@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from mfauc_jax import arrays
 from mfauc_jax.interactions import Interactions
 
 
@@ -35,8 +35,8 @@ def buckets(X: Interactions, users: np.ndarray | None = None, ratio: int = 4) ->
             offsets = np.arange(lengths[chosen].max())[None, :]
             real = offsets < lengths[chosen][:, None]
             slots = indptr[chosen][:, None] + np.where(real, offsets, 0)
-            users_, items, at = (jnp.asarray(a, jnp.int32) for a in (chosen, indices[slots], slots))
-            result.append(Bucket(users_, items, at, jnp.asarray(real, float)))
+            users_, items, at = map(arrays.ints, (chosen, indices[slots], slots))
+            result.append(Bucket(users_, items, at, arrays.floats(real)))
         low, high = high, high * ratio
     return result
 
@@ -50,50 +50,49 @@ class Tiles(NamedTuple):
     rows: Int[Array, "chunks r"]  # the row of each local system; m where there is none
     local: Int[Array, "chunks c"]  # which local system a tile belongs to; rising
     items: Int[Array, "chunks c T"]
-    slots: Int[Array, "chunks c T"]  # place of each positive in `Interactions.indices`
-    real: Float[Array, "chunks c T"]  # 1, or 0 for padding
+    values: tuple[Float[Array, "chunks c T"], ...]  # what the positives carry; padding 0
 
 
-def tiles(X: Interactions, budget: int) -> Tiles:
+def tiles(X: Interactions, budget: int, *values: np.ndarray) -> Tiles:
     """Every non-empty row of X in tiles; `budget` bounds the positives (with padding) of a chunk.
 
     Args:
         X: the rows.
         budget: c · T at the most, unless one row alone is longer.
+        values: what each positive carries, [nnz] each.
     """
     lengths, starts = np.asarray(X.row_lengths), np.asarray(X.indptr)[:-1]
     rows = np.flatnonzero(lengths)
     T = int(np.clip(2 ** round(np.log2(max(lengths[rows].mean() / 3, 1))), 8, 64))
     per_row = -(-lengths[rows] // T)  # tiles of each row
     c = max(1, min(budget // T, int(per_row.sum())), int(per_row.max()))
-    chunk_of, filled, chunk = np.empty(len(rows), np.int64), 0, 0
-    for r, size in enumerate(per_row):  # next fit: whole rows only
-        if filled + size > c:
-            chunk, filled = chunk + 1, 0
-        chunk_of[r], filled = chunk, filled + size
-    first = np.searchsorted(chunk_of, np.arange(chunk + 2))  # first row of each chunk
+    begin = np.concatenate([[0], np.cumsum(per_row)])  # first tile of each row
+    first = [0]  # row of each chunk; next fit: whole rows only
+    while first[-1] < len(rows):
+        first.append(int(np.searchsorted(begin, begin[first[-1]] + c, side="right")) - 1)
+    first = np.asarray(first)
+    chunk_of = np.repeat(np.arange(len(first) - 1), np.diff(first))
     owner = np.repeat(np.arange(len(rows)), per_row)  # row of each tile
-    begin = np.concatenate([[0], np.cumsum(per_row)])
     place = np.arange(len(owner)) - begin[first[chunk_of[owner]]]  # of a tile in its chunk
     at = chunk_of[owner], place
     most = int(np.diff(first).max())  # rows of a chunk
-    table = np.full((chunk + 1, most), X.num_users, np.int32)
+    table = np.full((len(first) - 1, most), X.num_users, np.int32)
     table[chunk_of, np.arange(len(rows)) - first[chunk_of]] = rows
-    local = np.full((chunk + 1, c), most - 1, np.int32)
+    local = np.full((len(first) - 1, c), most - 1, np.int32)
     local[at] = owner - first[chunk_of[owner]]
     offset = (np.arange(len(owner)) - begin[owner]) * T
     within = offset[:, None] + np.arange(T)[None, :]
     exists = within < lengths[rows][owner][:, None]
     slot = starts[rows][owner][:, None] + np.where(exists, within, 0)
-    shape = (chunk + 1, c, T)
-    items, slots, real = np.zeros(shape, np.int32), np.zeros(shape, np.int32), np.zeros(shape)
-    items[at] = np.asarray(X.indices)[slot]
-    slots[at] = slot
-    real[at] = exists
+
+    def laid_out(values):
+        out = np.zeros((len(first) - 1, c, T), values.dtype)
+        out[at] = values[slot] * exists
+        return out
+
     return Tiles(
-        jnp.asarray(table),
-        jnp.asarray(local),
-        jnp.asarray(items),
-        jnp.asarray(slots),
-        jnp.asarray(real, float),
+        arrays.ints(table),
+        arrays.ints(local),
+        arrays.ints(laid_out(np.asarray(X.indices))),
+        tuple(arrays.floats(laid_out(np.asarray(v))) for v in values),
     )

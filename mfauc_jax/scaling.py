@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from mfauc_jax import arrays
 from mfauc_jax.distributed import total
 from mfauc_jax.interactions import Interactions
 from mfauc_jax.item_weights import Weights
@@ -66,5 +66,5 @@ def rule(
     asked, w_asked = (X, w) if new is None else (new[0], np.asarray(new[1].user, np.float64))
     by_user = noise * heavy(w_asked) / (total(heavy(w)[usable].sum()) / total(usable.sum()))
     by_item = noise * (m / n) * held / held.mean()
-    reg = Reg(jnp.asarray(by_user, float), jnp.asarray(by_item * n / m, float))
-    return Scale(reg, jnp.asarray(sigmas(asked.on_host()[2], w_asked) - 1, float))
+    reg = Reg(arrays.floats(by_user), arrays.floats(by_item * n / m))
+    return Scale(reg, arrays.floats(sigmas(asked.on_host()[2], w_asked) - 1))

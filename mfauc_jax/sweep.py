@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Key
 
-from mfauc_jax import exact, item_weights, metrics, routes
+from mfauc_jax import draws, exact, item_weights, metrics, routes
 from mfauc_jax.data.splits import Split
 from mfauc_jax.factors import Factors
 from mfauc_jax.interactions import Interactions
@@ -141,7 +141,7 @@ def score(
         for h in hypers
     ]
     iterations = first.iterations or routes.DEFAULTS[routes.choose(first)][0]
-    key_start, key_fit = jax.random.split(jax.random.key(first.seed))
+    key_start, key_fit = draws.keys(first.seed, 2)
     state = stages[0][0].init(routes.start(first, key_start, train))
     data = _same_bits(stages[0][0].prepare(train, weights), X)
     found: dict[int, Any] = {}

@@ -29,16 +29,16 @@ def problem(phi="identity", tau=0.0, rho=0.5):
 
 
 def minimise_over_items(objective, data):
-    at = Factors(AT.U.at[:2].set(0), AT.V)  # users without a pair have no say, and get 0
-    U, quadratic = alternating.solve_users(objective, at, data, 0)
-    np.testing.assert_array_equal(U, at.U)
-    return alternating.improve_items(objective, at, data, quadratic, 200)
+    U, V = alternating.sweep(objective, AT, data, 0, 200)
+    np.testing.assert_array_equal(U, AT.U.at[:2].set(0))  # users without a pair have no say
+    return V
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.7])
 def test_the_gradient_is_zero_after_each_half_step(tau):
     objective, _, data, plan = problem(tau=tau)
-    U, _ = alternating.solve_users(objective, AT, data, 12)
+    U, V = alternating.sweep(objective, AT, data, 12, 0)
+    np.testing.assert_array_equal(V, AT.V)
     after = exact.value_and_grad(objective, Factors(U, AT.V), plan)[1]
     np.testing.assert_allclose(after.U, 0, atol=1e-12)
     assert (np.asarray(U)[:2] == 0).all()  # users without a pair
@@ -92,8 +92,9 @@ def test_only_the_square_loss():
 def test_tiles_hold_every_positive_once_and_whole_rows(dense):
     X = quiet(dense)
     for budget in (8, 64, 4096):
-        tiles = padded.tiles(X, budget)
-        real = np.asarray(tiles.real) > 0
+        tiles = padded.tiles(X, budget, np.ones(X.nnz), np.arange(X.nnz))
+        real, slots = np.asarray(tiles.values[0]) > 0, np.asarray(tiles.values[1])
+        assert sorted(slots[real]) == list(range(X.nnz)) and (slots[~real] == 0).all()
         chunk = np.arange(len(real))[:, None]
         rows = np.asarray(tiles.rows)[chunk, np.asarray(tiles.local)]
         owners = np.broadcast_to(rows[:, :, None], real.shape)[real]

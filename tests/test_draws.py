@@ -48,3 +48,12 @@ def test_shuffles_are_uniform_over_permutations():
 
 def test_a_key_gives_the_same_words():
     assert (draws.words(KEYS[0], (64, 64)).ravel() == WORDS[0]).all()
+
+
+def test_keys_of_a_seed_are_distinct_and_the_same_each_time():
+    first, second = draws.keys(7, 2), draws.keys(7, 2)
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(jax.random.key_data(a), jax.random.key_data(b))
+        assert a.dtype == jax.random.key(0).dtype
+    words = {tuple(np.asarray(jax.random.key_data(k))) for s in range(50) for k in draws.keys(s, 2)}
+    assert len(words) == 100

@@ -62,7 +62,7 @@ def test_fold_in_of_the_training_users_is_the_alternating_solve():
     objective = objectives.make("square", reg=rule.reg, spread=rule.spread)
     data = alternating.prepare(X, weights)
     start = Factors(jnp.zeros((60, 4)), V)
-    exactly, _ = alternating.solve_users(objective, start, data, 20)
+    exactly = alternating.sweep(objective, start, data, 20, 0).U
     U, _ = fold_in.fold_in(objective, V, X, weights, tolerance=1e-14)
     np.testing.assert_allclose(U, exactly, atol=1e-9)
 

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 LAYERS = (
-    "atomic names draws losses weightings interactions padded factors",
+    "arrays atomic names draws losses weightings interactions padded factors",
     "ids item_weights sampling averaging blocks distributed ranking standing significance metrics spectral data",
     "objective exact scaling",
     "closed_form solvers baselines fold_in bounds certificate",

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import Partial
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
-from mfauc_jax import losses, padded, weightings
+from mfauc_jax import arrays, losses, padded, weightings
 from mfauc_jax import objective as objectives
 from mfauc_jax.factors import Factors
 from mfauc_jax.interactions import Interactions
@@ -32,11 +33,12 @@ BUDGET = 2**13  # positives of a chunk: their gathered factors are 2 MB in float
 
 
 class Data(NamedTuple):
-    """X and its weights, the rows in tiles."""
+    """X and its weights, the rows in tiles with g and b of the positives."""
 
     X: Interactions
     weights: Weights
-    users: Tiles  # each user's items
+    users: Tiles
+    weight: Float[Array, "n"]  # Σ_i w_i g_ij
 
 
 def make(objective: Objective, user_steps: Any = 4, item_steps: Any = 2) -> base.Solver:
@@ -52,12 +54,16 @@ def make(objective: Objective, user_steps: Any = 4, item_steps: Any = 2) -> base
             f"the alternating solver minimises the square loss, not {objective.loss.func.__name__}:"
             " use solver='minibatch' or 'full_batch'"
         )
-    return base.Solver(prepare, base.start, Partial(step, objective, user_steps, item_steps))
+    steps = Partial(step, objective, user_steps, item_steps)
+    return base.Solver(prepare, base.start, steps, quick=True)
 
 
 def prepare(X: Interactions, weights: Weights) -> Data:
     """Rows in tiles."""
-    return Data(X, weights, padded.tiles(X, BUDGET))
+    rows, items, _ = X.on_host()
+    w, g, b = (np.asarray(a) for a in (weights.user, weights.g, weights.b))
+    weight = np.bincount(items, w[rows] * g, minlength=X.num_items)
+    return Data(X, weights, padded.tiles(X, BUDGET, g, b[items]), arrays.floats(weight))
 
 
 def step(
@@ -70,55 +76,41 @@ def step(
 ) -> tuple[base.State, base.Info]:
     """One sweep: all of U, then V. `key` is not used."""
     del key
-    U, quadratic = solve_users(objective, state.factors, data, user_steps)
-    V = improve_items(objective, Factors(U, state.factors.V), data, quadratic, item_steps)
-    factors = Factors(U, V)
+    factors = sweep(objective, state.factors, data, user_steps, item_steps)
     after = state._replace(factors=factors, average=factors, iteration=state.iteration + 1)
     return after, base.change(state.factors, factors)
 
 
-def _total(chunk: Tiles, values):
-    """Sums over the tiles of each local system of a chunk."""
-    count = chunk.rows.shape[0]
-    return jax.ops.segment_sum(values, chunk.local, count, indices_are_sorted=True)
+def _totals(chunk: Tiles, *values):
+    """Sums over the tiles of each local system of a chunk, of values [c, …] side by side."""
+    count, widths = chunk.rows.shape[0], np.cumsum([v.shape[1] for v in values])[:-1]
+    beside = jnp.concatenate(values, 1)
+    sums = jax.ops.segment_sum(beside, chunk.local, count, indices_are_sorted=True)
+    return jnp.split(sums, widths, 1)
 
 
-class _Strengths(NamedTuple):
-    """What counts how much in m θ (m the usable users)."""
-
-    w: Float[Array, "m"]
-    spread: Float[Array, "m"]  # σ_i − 1
-    by_user: Float[Array, "m"]  # λ_i
-    by_item: Float[Array, "n"]  # λ_j
-
-
-def _strengths(objective: Objective, data: Data) -> _Strengths:
-    m, n = data.X.shape
-    count = data.weights.usable.shape[0]
-    dtype = data.weights.g.dtype
-    spread = jnp.broadcast_to(jnp.asarray(objective.spread, dtype), (m,))
-    reg = objectives.by_row(objective.reg, m, n)
-    by_user, by_item = reg.user.astype(dtype) * count / m, reg.item.astype(dtype) * count / n
-    return _Strengths(data.weights.user, spread, by_user, by_item)
+def _per_user(objective: Objective, data: Data) -> Float[Array, "m_plus_1 4"]:
+    """w_i, σ_i − 1, 1/b(ω̄_i), λ_i of m θ (m the usable users); zeros for the padding's user m."""
+    (m, n), weights = data.X.shape, data.weights
+    by_user = objectives.by_row(objective.reg, m, n).user * (weights.usable.shape[0] / m)
+    spread = jnp.broadcast_to(objective.spread, (m,))
+    columns = (weights.user, spread, 1 / weights.neg_mass, by_user)
+    return jnp.pad(jnp.stack([c.astype(weights.g.dtype) for c in columns], 1), ((0, 1), (0, 0)))
 
 
 class _Local(NamedTuple):
     """A chunk's positives and its users, the local systems."""
 
-    rows: Int[Array, "r"]  # padding has the last user, and weight 0
     weight: Float[Array, "r 1"]  # w_i
     more: Float[Array, "r 1"]  # σ_i − 1
     inverse: Float[Array, "r 1"]  # 1/b(ω̄_i)
-    g: Float[Array, "c T"]  # 0 for padding, as b_pos
-    b_pos: Float[Array, "c T"]
+    reg: Float[Array, "r 1"]  # λ_i
+    g: Float[Array, "c T"]  # 0 for padding, as b
+    b: Float[Array, "c T"]
 
 
-def _local(data: Data, strengths: _Strengths, g: Float[Array, "nnz"], chunk: Tiles) -> _Local:
-    weights, rows = data.weights, jnp.minimum(chunk.rows, data.X.num_users - 1)
-    weight = jnp.where(chunk.rows < data.X.num_users, strengths.w[rows], 0.0)
-    b_pos, inverse = weights.b[chunk.items] * chunk.real, 1 / weights.neg_mass[rows]
-    of_user = (a[:, None] for a in (weight, strengths.spread[rows], inverse))
-    return _Local(rows, *of_user, g[chunk.slots] * chunk.real, b_pos)
+def _local(per_user: Float[Array, "m_plus_1 4"], chunk: Tiles) -> _Local:
+    return _Local(*jnp.split(per_user[chunk.rows], 4, 1), *chunk.values)
 
 
 def _scores(chunk: Tiles, u, v):
@@ -131,150 +123,121 @@ def _tilted(objective: Objective, chunk: Tiles, local: _Local, u, v, second):
     if objective.weighting.func is weightings.identity:
         return local.g
     s = _scores(chunk, u, v)
-    mean, taken = (_total(chunk, (local.b_pos * s**power).sum(1)) for power in (1, 2))
-    mean, square = -mean, ((u @ second) * u).sum(1) - taken
-    mean, square = ((a[:, None] * local.inverse)[chunk.local] for a in (mean, square))
+    mean, taken = _totals(chunk, *((local.b * s**power).sum(1, keepdims=True) for power in (1, 2)))
+    mean, square = -mean, ((u @ second) * u).sum(1, keepdims=True) - taken
+    mean, square = ((a * local.inverse)[chunk.local] for a in (mean, square))
     rank_loss = 0.5 * ((1 - s) ** 2 + 2 * (1 - s) * mean + square)
     return local.g * jnp.vectorize(jax.grad(objective.weighting))(rank_loss)
 
 
-def _centred(V, b):
-    """V with Σ b v = 0, which changes no margin, and Σ b v vᵀ."""
-    V = V - (b @ V / b.sum())[None, :]
-    return V, V.T @ (b[:, None] * V)
-
-
-def _coefficients(chunk: Tiles, local: _Local, s, target):
-    """The gradient's c_ij for margins that should be t: 1 is the gradient, 0 the product with H.
-
-        c_ip = −w ĝ (t − s_p + μ′),   c_iq = w g′_q (l_i + (G + σ − 1) s_q),   l = G t − Σ ĝ s − (σ − 1) μ′,
-
-    the latter taken back on the positives, since it is summed over all items; and w l / b(ω̄_i), [r, 1].
-    """
-    G, near, far = (
-        _total(chunk, a.sum(1))[:, None] for a in (local.g, local.g * s, local.b_pos * s)
-    )
-    mean = -far * local.inverse  # μ′
-    level = G * target - near - local.more * mean
-    per_user = jnp.concatenate([local.weight, mean, level, G + local.more, local.inverse], 1)
-    weight, mean, constant, flat, inverse = jnp.split(per_user[chunk.local], 5, 1)
-    c = local.g * (target - s + mean) + local.b_pos * inverse * (flat * s + constant)
-    return -weight * c, local.weight * local.inverse * level
-
-
-def _add_rows(table, chunk: Tiles, c, u):
-    """Σ_i c_ij u_i onto the rows of a chunk's items."""
-    return table.at[chunk.items].add(c[:, :, None] * u[chunk.local][:, None, :])
-
-
-def _all_items(gram, b, by_item, sums, common, V):
-    """Rows of V's gradient or of a product with H: the positives' sums, all items' and λ's part."""
-    V0, _ = _centred(V, b)
-    return sums + b[:, None] * (common[None, :] + V0 @ gram) + by_item[:, None] * V
-
-
-class Quadratic(NamedTuple):
-    """m θ as a function of V for fixed U: what V's step needs of a pass over the users."""
-
-    g: Float[Array, "nnz"]  # ĝ
-    gradient: Float[Array, "n k"]  # m ∂θ/∂V where V stands
-    gram: Float[Array, "k k"]  # Σ_i (w_i / b(ω̄_i)) (G_i + σ_i − 1) u_i u_iᵀ
-    curvature: Float[Array, "n"]  # the mean of the Hessian's diagonal over each v_j
-
-
-def solve_users(
-    objective: Objective, factors: Factors, data: Data, steps: Any
-) -> tuple[Float[Array, "m k"], Quadratic]:
-    """(A_i + (λ_i/w_i) I) u_i = v̇_i − G_i v̈_i for every usable user; the others get 0.
+def _solve_users(objective: Objective, chunk: Tiles, local: _Local, u, v, second, steps):
+    """(A_i + (λ_i/w_i) I) u_i = v̇_i − G_i v̈_i for the users of a chunk.
 
     A_i = Σ_p ĝ v vᵀ + (G_i + σ_i − 1) Σ_q g′ v vᵀ − v̇ v̈ᵀ − v̈ v̇ᵀ − (σ_i − 1) v̈ v̈ᵀ, where v̇ = Σ ĝ v_p,
     v̈ = Σ g′ v_q, G_i = Σ ĝ, and sums over the complement are all items' minus the positives'.
-
-    While a chunk's v are at hand, what the solved u_i mean for V is added up.
     """
-    b, strengths = data.weights.b, _strengths(objective, data)
+
+    def weighted(*cs):  # Σ_p c_p v_p of each system
+        return _totals(chunk, *(jnp.einsum("ct,ctk->ck", c, v) for c in cs))
+
+    g, more = _tilted(objective, chunk, local, u, v, second), local.more
+    (G,) = _totals(chunk, g.sum(1, keepdims=True))
+    near, far = weighted(g, local.b)
+    far = -far * local.inverse  # v̈; near is v̇
+    flat = (G + more) * local.inverse  # weight of b v vᵀ over the complement
+    own = g - flat[chunk.local] * local.b  # weight of v_p v_pᵀ
+    ridge = local.reg / jnp.maximum(local.weight, 1e-30)
+
+    def gradient(x, target, _):
+        along_near, along_far = ((a * x).sum(1, keepdims=True) for a in (near, far))
+        common = flat * (x @ second) - near * along_far - far * (along_near + more * along_far)
+        image = weighted(own * _scores(chunk, x, v))[0] + common + ridge * x
+        return image - target * (near - G * far), ()
+
+    return _descend(gradient, u, (), lambda _: 1.0, steps, axis=1)[0]
+
+
+class _Pass(NamedTuple):
+    """What a pass over the users leaves besides the rows of V's gradient."""
+
+    U: Float[Array, "m k"]
+    g: Float[Array, "chunks c T"]  # ĝ
+    gram: Float[Array, "k k"]  # Σ_i (w_i / b(ω̄_i)) (G_i + σ_i − 1) u_i u_iᵀ
+
+
+def sweep(
+    objective: Objective, factors: Factors, data: Data, user_steps: Any, item_steps: Any
+) -> Factors:
+    """All of U for fixed V, then a few conjugate-gradient steps on V from where it stands.
+
+    m ∂θ/∂V = H V − r is affine in V, with the rows Σ_i c_ij u_i + λ_j v_j and, for margins that should be t
+    (1 is the gradient, 0 the product with H),
+
+        c_ip = −w ĝ (t − s_p + μ′),   c_iq = w g′_q (G t − Σ ĝ s − (σ − 1) μ′ + (G + σ − 1) s_q),
+
+    the latter over all items, and taken back on the positives. Each is one pass over the users: a chunk's scores
+    are read from V, its c u_i added to its items. The first pass, which finds the gradient, solves for u_i
+    while the chunk's v are at hand.
+    """
+    (m, n), b, per_user = data.X.shape, data.weights.b, _per_user(objective, data)
+    by_item = objectives.by_row(objective.reg, m, n).item * (data.weights.usable.shape[0] / n)
     tilts = objective.weighting.func is not weightings.identity
-    V, second = _centred(factors.V, b)
 
-    def solve(chunk: Tiles, local: _Local, u, v):
-        def weighted(c):  # Σ_p c_p v_p of each system
-            return _total(chunk, jnp.einsum("ct,ctk->ck", c, v))
+    def gradient(V, target, before: _Pass):
+        centred = V - (b @ V / b.sum())[None, :]  # Σ b v = 0, which changes no margin
+        second = centred.T @ (b[:, None] * centred)  # Σ b v vᵀ
 
-        g = _tilted(objective, chunk, local, u, v, second)
-        G, more = _total(chunk, g.sum(1))[:, None], local.more
-        near, far = weighted(g), -weighted(local.b_pos) * local.inverse  # v̇, v̈
-        flat = (G + more) * local.inverse  # weight of b v vᵀ over the complement
-        own = g - flat[chunk.local] * local.b_pos  # weight of v_p v_pᵀ
-        ridge = strengths.by_user[local.rows][:, None] / jnp.maximum(local.weight, 1e-30)
+        def body(sums, xs):
+            U, rows, gram, common = sums
+            chunk, g = xs
+            local, v = _local(per_user, chunk), centred[chunk.items]  # v: [c, T, k]
 
-        def product(x):
-            along_near, along_far = ((a * x).sum(1, keepdims=True) for a in (near, far))
-            common = flat * (x @ second) - near * along_far - far * (along_near + more * along_far)
-            return weighted(own * _scores(chunk, x, v)) + common + ridge * x
+            def solve(u):
+                u = _solve_users(objective, chunk, local, u, v, second, user_steps)
+                return u, _tilted(objective, chunk, local, u, v, second)
 
-        change = _descend(product, near - G * far - product(u), 1.0, steps, axis=1)
-        return jnp.where(local.weight > 0, u + change, 0.0)
+            u = U.at[chunk.rows].get(mode="clip")
+            u, g = jax.lax.cond(target > 0, solve, lambda u: (u, g), u)
+            s = _scores(chunk, u, v)
+            summands = (a.sum(1, keepdims=True) for a in (g, g * s, local.b * s))
+            G, near, far = _totals(chunk, *summands)
+            mean, scale = -far * local.inverse, local.weight * local.inverse  # μ′, w/b(ω̄)
+            level, flat = scale * (G * target - near - local.more * mean), scale * (G + local.more)
+            by_tile = jnp.concatenate([local.weight, mean, level, flat], 1)
+            weight, mean, of_all, slope = jnp.split(by_tile[chunk.local], 4, 1)
+            c = -weight * g * (target - s + mean) - local.b * (of_all + slope * s)
+            sums = (
+                U.at[chunk.rows].set(u, mode="drop"),
+                rows.at[chunk.items].add(c[:, :, None] * u[chunk.local][:, None, :]),
+                gram + (flat * u).T @ u,
+                common + level.T @ u,
+            )
+            return sums, g if tilts else None
 
-    def body(carry, chunk: Tiles):
-        U, sums, common = carry
-        local = _local(data, strengths, data.weights.g, chunk)
-        v = V[chunk.items]  # [c, T, k]
-        u = solve(chunk, local, factors.U[local.rows], v)
-        local = local._replace(g=_tilted(objective, chunk, local, u, v, second))
-        c, level = _coefficients(chunk, local, _scores(chunk, u, v), 1.0)
-        G = _total(chunk, local.g.sum(1))[:, None]
-        flat = local.weight * local.inverse * (G + local.more)
-        own = local.weight[chunk.local] * local.g - flat[chunk.local] * local.b_pos
-        size = (u**2).mean(1)[chunk.local][:, None]
-        sums = Quadratic(
-            sums.g.at[chunk.slots].add(local.g) if tilts else sums.g,  # padding adds 0
-            _add_rows(sums.gradient, chunk, c, u),
-            sums.gram + (flat * u).T @ u,
-            sums.curvature.at[chunk.items].add(own * size),
-        )
-        U = U.at[chunk.rows].set(u, mode="drop")
-        return (U, sums, common + (level * u).sum(0)), None
+        nothing = map(jnp.zeros_like, (V, second, V[:1]))
+        found, g = jax.lax.scan(body, (before.U, *nothing), (data.users, before.g))
+        U, rows, gram, common = found
+        image = rows + b[:, None] * (common + centred @ gram) + by_item[:, None] * V
+        return image, _Pass(U, g if tilts else before.g, gram)
 
-    g = jnp.zeros_like(data.weights.g) if tilts else data.weights.g
-    nothing = Quadratic(g, *map(jnp.zeros_like, (V, second, b)))
-    start = jnp.zeros_like(factors.U), nothing, jnp.zeros_like(V[0])
-    (U, sums, common), _ = jax.lax.scan(body, start, data.users)
-    gradient = _all_items(sums.gram, b, strengths.by_item, sums.gradient, common, factors.V)
-    curvature = sums.curvature + b * jnp.trace(sums.gram) / V.shape[1] + strengths.by_item
-    return U, sums._replace(gradient=gradient, curvature=jnp.maximum(curvature, 1e-12))
+    def curvature(seen: _Pass):  # the Hessian's diagonal, about; the axes of a row are alike
+        size = (data.weights.user @ (seen.U**2)).mean() / m
+        diagonal = data.weight * size + b * jnp.diagonal(seen.gram).mean() + by_item
+        return jnp.maximum(diagonal, 1e-12)[:, None]
 
-
-def improve_items(
-    objective: Objective, factors: Factors, data: Data, quadratic: Quadratic, steps: Any
-) -> Float[Array, "n k"]:
-    """A few conjugate-gradient steps on V from where it stands, for fixed U.
-
-    m ∂θ/∂V = H V − r is affine in V, with the rows Σ_i c_ij u_i + λ_j v_j (`_coefficients`). A product
-    with H is one pass over the users: a chunk's scores are read from V, its c u_i added to its items.
-    """
-    U, b, strengths = factors.U, data.weights.b, _strengths(objective, data)
-
-    def product(V):
-        V0, _ = _centred(V, b)
-
-        def body(carry, chunk: Tiles):
-            local = _local(data, strengths, quadratic.g, chunk)
-            u = U[local.rows]
-            c, level = _coefficients(chunk, local, _scores(chunk, u, V0[chunk.items]), 0.0)
-            return (_add_rows(carry[0], chunk, c, u), carry[1] + (level * u).sum(0)), None
-
-        start = jnp.zeros_like(V), jnp.zeros_like(V[0])
-        (sums, common), _ = jax.lax.scan(body, start, data.users)
-        return _all_items(quadratic.gram, b, strengths.by_item, sums, common, V)
-
-    return factors.V + _descend(product, -quadratic.gradient, quadratic.curvature[:, None], steps)
+    k = factors.V.shape[1]
+    U = jnp.where(data.weights.user[:, None] > 0, factors.U, 0.0)  # without a pair: 0, and stays
+    start = _Pass(U, data.users.values[0], jnp.zeros_like(factors.V, shape=(k, k)))
+    V, after = _descend(gradient, factors.V, start, curvature, item_steps)
+    return Factors(after.U, V)
 
 
-def _descend(product, residual, curvature, steps, axis=None):
-    """`steps` of preconditioned conjugate gradients on H x = residual, from 0.
+def _descend(gradient, x, seen, curvature, steps, axis=None):
+    """`steps` of preconditioned conjugate gradients from x, and what the last gradient has seen.
 
+    gradient(x, 1, seen) is the gradient of a quadratic, gradient(x, 0, seen) its Hessian's product with x, both with
+    what else they have found. The loop's turn 0 finds the residual, so that the product is compiled once.
     Along `axis` (None: all of it) lie the coordinates of one system; other axes are separate systems.
-    The axes of the factor space are alike, so a preconditioner of one number a row is enough.
     """
 
     def dot(a, b):
@@ -283,15 +246,18 @@ def _descend(product, residual, curvature, steps, axis=None):
     def safe(a):
         return jnp.where(a > 0, a, 1.0)
 
-    def body(_, carry):
-        x, residual, direction, rho = carry
-        z = residual / curvature
+    def body(turn, carry):
+        x, residual, direction, rho, seen = carry
+        z = residual / curvature(seen)
         fresh = dot(residual, z)
-        direction = z + fresh / safe(rho) * direction  # the first direction is 0
-        image = product(direction)
+        direction = z + fresh / safe(rho) * direction  # 0 in turn 0
+        first = turn == 0
+        image, seen = gradient(jnp.where(first, x, direction), jnp.where(first, 1.0, 0.0), seen)
         bend = dot(direction, image)
         length = jnp.where(bend > 0, fresh / safe(bend), 0.0)
-        return x + length * direction, residual - length * image, direction, fresh
+        residual = residual - jnp.where(first, 1.0, length) * image
+        return x + length * direction, residual, direction, fresh, seen
 
-    zero = jnp.zeros_like(residual)
-    return jax.lax.fori_loop(0, steps, body, (zero, residual, zero, dot(zero, zero)))[0]
+    zero = jnp.zeros_like(x)
+    found = jax.lax.fori_loop(0, steps + 1, body, (x, zero, zero, dot(zero, zero), seen))
+    return found[0], found[-1]

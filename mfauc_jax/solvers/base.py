@@ -1,14 +1,19 @@
 """What a solver is: three pure functions and what they pass on."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 from jaxtyping import Array, Float, Key
 
+from mfauc_jax import arrays
 from mfauc_jax.factors import Factors
 from mfauc_jax.interactions import Interactions
 from mfauc_jax.item_weights import Weights
+
+OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
+SMALL = 2**20  # numbers in the data
 
 
 class Info(NamedTuple):
@@ -37,11 +42,14 @@ class Solver(NamedTuple):
     step: Callable[[Key[Array, ""], State, Any], tuple[State, Info]]
     # the averages over this process's users and all items, shaped as the start was
     read: Callable[[State, Factors], Factors] = lambda state, like: state.average
+    quick: bool = (
+        False  # whether OLDER_EMITTERS suit the step: half the compile time, a tenth slower
+    )
 
 
 def start(factors: Factors, extra: Any = ()) -> State:
-    """The state before the first iteration; the average gets buffers of its own."""
-    return State(factors, jax.tree.map(lambda a: a + 0, factors), jax.numpy.zeros((), int), extra)
+    """The state before the first iteration."""
+    return State(factors, factors, arrays.ints(0), extra)
 
 
 def change(before: Factors, after: Factors) -> Info:
@@ -55,3 +63,19 @@ def change(before: Factors, after: Factors) -> Info:
 def run(step, key: Key[Array, ""], state: State, data: Any) -> tuple[State, Info]:
     """One iteration, compiled; `key` is the fit's, the iteration's own is folded from it."""
     return step(jax.random.fold_in(key, state.iteration), state, data)
+
+
+def runner(solver: Solver, data: Any) -> Callable[..., tuple[State, Info]]:
+    """`run`, or for small data and a solver that asks for it the same, compiled quickly."""
+    numbers = sum(jax.numpy.size(leaf) for leaf in jax.tree.leaves(data))
+    cpu = jax.default_backend() == "cpu"
+    return _quick() if solver.quick and cpu and numbers < SMALL else run
+
+
+@functools.cache
+def _quick() -> Callable[..., tuple[State, Info]]:
+    try:
+        jax.jit(lambda: 0, compiler_options=OLDER_EMITTERS).lower().compile()
+    except jax.errors.JaxRuntimeError:  # a jaxlib without this option
+        return run
+    return jax.jit(run.__wrapped__, compiler_options=OLDER_EMITTERS)

@@ -21,7 +21,7 @@ import optax
 from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from mfauc_jax import averaging, draws, sampling
+from mfauc_jax import arrays, averaging, draws, sampling
 from mfauc_jax import objective as objectives
 from mfauc_jax.factors import Factors
 from mfauc_jax.interactions import Interactions
@@ -101,7 +101,7 @@ def expected_draws(X: Interactions, weights: Weights, settings: Settings) -> Flo
     share = (np.asarray(weights.user) > 0) / np.asarray(weights.neg_mass, np.float64)
     as_pos = np.bincount(items, g, minlength=X.num_items)
     as_neg = b * (share.sum() - np.bincount(items, share[rows], minlength=X.num_items))
-    return jnp.asarray(settings.num_pos * as_pos + settings.num_neg * as_neg, float)
+    return arrays.floats(settings.num_pos * as_pos + settings.num_neg * as_neg)
 
 
 def step(
