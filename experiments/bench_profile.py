@@ -75,7 +75,7 @@ def step(config: Config, X: Interactions) -> dict[str, float]:
     optimiser, b = optax.adagrad(0.3), users.shape[0]
     fresh, pulls = jnp.ones(b, bool), (jnp.full(b, 0.01), jnp.full((b, P + Q), 0.01))
     memory = (optimiser.init(F.U), optimiser.init(F.V))
-    tables = minibatch.Tables(F, memory, jnp.zeros_like(F.V))
+    tables = minibatch.Tables(F, memory, jnp.zeros(X.num_items, int))
 
     def drawn(i):
         return sampling.uniform(jax.random.fold_in(jax.random.key(1), i), X, weights, users, P, Q)

@@ -283,13 +283,13 @@ def _row_table(X, weights, users, slot):
 
 
 def first(bits: int, low, high, holds):
-    """The first t in [low, high) where `holds`, which is monotone in t; else high."""
+    """The first t in [low, high) where `holds`, which is monotone in t; else high.
 
-    def halve(_, interval):
-        low, high = interval
-        middle = (low + high) // 2
-        below = (low < high) & ~holds(middle)
-        above = (low < high) & ~below
-        return jnp.where(below, middle + 1, low), jnp.where(above, middle, high)
+    Leaps of falling powers of two over places where it does not hold: one array from turn to turn.
+    """
 
-    return jax.lax.fori_loop(0, bits, halve, (low, high))[0]
+    def leap(turn, t):
+        ahead = t + (1 << (bits - 1 - turn))
+        return jnp.where((ahead <= high) & ~holds(ahead - 1), ahead, t)
+
+    return jax.lax.fori_loop(0, bits, leap, low)

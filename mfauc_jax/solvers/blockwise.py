@@ -291,7 +291,7 @@ def _visit(settings, row_bits, shared: Shared, key, column, tables, users: Users
         return after, None
 
     batches = minibatch.batches(key, jnp.arange(count), chosen.batch)
-    tables = minibatch.Tables(Factors(U, V), (user_memory, item_memory), jnp.zeros_like(V))
+    tables = minibatch.Tables(Factors(U, V), (user_memory, item_memory), jnp.zeros(size, int))
     (after, memory, _), _ = jax.lax.scan(one, tables, batches)
     return (after.U, memory[0]), (after.V, memory[1])
 

@@ -72,7 +72,7 @@ class Tables(NamedTuple):
 
     factors: Factors
     memory: tuple[Any, Any]  # the optimiser's, of users and of items
-    buffer: Any  # [n, k], zeros between steps
+    place: Any  # [n], scratch: nothing in it outlives a step
 
 
 def make(
@@ -85,8 +85,7 @@ def make(
 
     def init(factors: Factors) -> base.State:
         optimiser = settings.optimiser(learning_rate)
-        extra = tuple(optimiser.init(F) for F in factors), jnp.zeros_like(factors.V)
-        return base.start(factors, extra)
+        return base.start(factors, tuple(optimiser.init(F) for F in factors))
 
     def prepare(X: Interactions, weights: Weights) -> Data:
         return Data(X, weights, expected_draws(X, weights, settings))
@@ -127,11 +126,11 @@ def step(
         pulls = by_user[users], (by_item * often)[items]  # λ_j over its expected draws
         return descend(optimiser, objective, tables, sample, fresh, pulls, n / count), None
 
-    tables = Tables(state.factors, *state.extra)
+    tables = Tables(state.factors, state.extra, jnp.zeros(n, int))
     tables, _ = jax.lax.scan(one, tables, batches(key, weights.usable, settings.batch))
     iteration = state.iteration + 1
     mean = averaging.update(average, state.average, tables.factors, iteration)
-    after = base.State(tables.factors, mean, iteration, (tables.memory, tables.buffer))
+    after = base.State(tables.factors, mean, iteration, tables.memory)
     return after, base.change(state.factors, tables.factors)
 
 
@@ -176,7 +175,7 @@ def descend(
         pulls: λ of each drawn user and item.
         item_scale: turns the sum over users' risks into n θ.
     """
-    (factors, (user_state, item_state), buffer), users = tables, sample.users
+    (factors, (user_state, item_state), place), users = tables, sample.users
     sample = sample._replace(user_weight=sample.user_weight * fresh)
     u, v = factors.U[users], (factors.V[sample.pos], factors.V[sample.neg])
 
@@ -185,45 +184,51 @@ def descend(
 
     du, dv = jax.grad(batch_risk, (0, 1))(u, v)
     du = du + (pulls[0] * fresh)[:, None] * u
-    U, user_state = _touch(optimiser, factors.U, user_state, users, du, fresh)
-    pull = jnp.split(pulls[1] * fresh[:, None], [sample.pos.shape[1]], 1)
-    for items, rows, slope, of in zip((sample.pos, sample.neg), v, dv, pull, strict=True):
-        # duplicates: add up in a buffer of zeros
-        buffer = buffer.at[items].add(slope * item_scale + of[:, :, None] * rows)
-    flat = jnp.concatenate([sample.pos, sample.neg], 1).reshape(-1)
-    if flat.shape[0] >= buffer.shape[0]:  # as many draws as items: a pass over the table is cheaper
-        V, item_state = _sweep(optimiser, factors.V, item_state, flat, buffer)
-        buffer = jnp.zeros_like(buffer)
-    else:  # read the sum at every copy, write equal rows, clear
-        sums = buffer[flat]
-        V, item_state = _touch(optimiser, factors.V, item_state, flat, sums)
-        # zeros made of the sums, so that XLA sees the reading first and does not copy the buffer
-        buffer = buffer.at[flat].set(0.0 * sums)
-    return Tables(Factors(U, V), (user_state, item_state), buffer)
+    U, user_state = _touch(optimiser, factors.U, user_state, users, u, du, fresh)
+    items, rows, slope = (jnp.concatenate(both, 1) for both in ((sample.pos, sample.neg), v, dv))
+    slope = slope * item_scale + (pulls[1] * fresh[:, None])[:, :, None] * rows
+    items, rows, slope = (a.reshape(-1, *a.shape[2:]) for a in (items, rows, slope))
+    if len(items) >= len(place):  # as many draws as items: a pass over the table is cheaper
+        sums = jnp.zeros_like(factors.V).at[items].add(slope)
+        V, item_state = _sweep(optimiser, factors.V, item_state, items, sums)
+    else:
+        sums, place = _sum_repeats(items, slope, place)
+        V, item_state = _touch(optimiser, factors.V, item_state, items, rows, sums)
+    return Tables(Factors(U, V), (user_state, item_state), place)
 
 
-def _touch(optimiser, table, memory, rows, gradient, fresh=None):
-    """Apply the optimiser to some rows of `table` and of the row-shaped leaves of its state."""
+def _sum_repeats(items: Int[Array, "d"], slopes: Float[Array, "d k"], place: Int[Array, "n"]):
+    """For each draw the sum of the slopes of all draws of its item.
+
+    One draw of each item, the last to write its number into `place`, adds up for all of them, so that
+    sums lie close together whatever the number of items.
+    """
+    place = place.at[items].set(jnp.arange(items.shape[0]))
+    owner = place[items]
+    return jnp.zeros_like(slopes).at[owner].add(slopes)[owner], place
+
+
+def _touch(optimiser, table, memory, at, rows, gradient, fresh=None):
+    """Apply the optimiser to the rows `at` of `table`, which are `rows`, and of its state's leaves."""
     like = table.shape
 
     def take(leaf):
-        return leaf[rows] if jnp.shape(leaf) == like else leaf
+        return leaf[at] if jnp.shape(leaf) == like else leaf
 
     def put(leaf, new):
         if jnp.shape(leaf) != like:
             return new
         if fresh is not None:  # weightless repeats keep what the real visit wrote
-            at = jnp.where(fresh, rows, like[0])
-            return leaf.at[at].set(new, mode="drop")
-        return leaf.at[rows].set(new)
+            return leaf.at[jnp.where(fresh, at, like[0])].set(new, mode="drop")
+        return leaf.at[at].set(new)  # repeats write equal rows
 
-    updates, after = optimiser.update(gradient, jax.tree.map(take, memory), table[rows])
-    return put(table, table[rows] + updates), jax.tree.map(put, memory, after)
+    updates, after = optimiser.update(gradient, jax.tree.map(take, memory), rows)
+    return put(table, rows + updates), jax.tree.map(put, memory, after)
 
 
-def _sweep(optimiser, table, memory, rows, gradient):
+def _sweep(optimiser, table, memory, at, gradient):
     """As `_touch`, with the gradient of the whole table, whose other rows stay as they are."""
-    touched = jnp.zeros(table.shape[0], bool).at[rows].set(True)[:, None]
+    touched = jnp.zeros(table.shape[0], bool).at[at].set(True)[:, None]
 
     def put(leaf, new):
         return jnp.where(touched, new, leaf) if jnp.shape(leaf) == table.shape else new
