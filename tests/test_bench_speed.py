@@ -41,7 +41,7 @@ def test_exponents_are_slopes_without_what_an_idle_process_holds():
          "memory": 0.3 + 1e-7 * nnz**0.5, "idle": 0.3}
         for nnz in (10, 10**6, 10**8, 10**10)
     ]  # fmt: skip
-    found = bench_scaling.exponents(records, fitted_from=1000)
+    found = bench_scaling.exponents(records, least=1000)
     assert found["a", "nnz", "seconds"] == pytest.approx(1.0)
     assert found["a", "nnz", "compile"] == pytest.approx(0.0, abs=1e-9)
     assert found["a", "nnz", "memory"] < 1.1
