@@ -61,7 +61,7 @@ class MFAUC:
     user_steps: int = _field(4, "alternating: conjugate-gradient steps on U an iteration")
     item_steps: int = _field(2, "alternating: conjugate-gradient steps on V an iteration")
     optimiser: str = _field("adagrad", "minibatch: adagrad, adam, sgd, rmsprop, unit")
-    batch: int = _field(128, "minibatch: users in a batch")
+    batch: int | None = _field(None, "minibatch: users in a batch; by default 128 or more")
     num_pos: int = _field(10, "minibatch: positives drawn of a user")
     num_neg: int = _field(20, "minibatch: negatives drawn of a user")
     blocks: int = _field(4, "blockwise: d, rows and columns are cut into d × d blocks")

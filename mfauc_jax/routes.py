@@ -100,7 +100,7 @@ def solver(hyper: Hyper, objective: Objective) -> base.Solver:
         return full_batch.make(objective)
     if name in ("minibatch", "blockwise"):
         for size in ("batch", "num_pos", "num_neg"):
-            if getattr(hyper, size) < 1:
+            if getattr(hyper, size) is not None and getattr(hyper, size) < 1:
                 raise ValueError(f"{size} = {getattr(hyper, size)} must be ≥ 1")
         chosen = names.lookup("optimiser", OPTIMISERS, hyper.optimiser)
         sizes = minibatch.Settings(hyper.batch, hyper.num_pos, hyper.num_neg, chosen)

@@ -119,3 +119,23 @@ def test_float32_goes_where_float64_goes():
             state, _ = base.run(solver.step, jax.random.key(0), state, cast(data))
         ends.append(float(exact.value(cast(objective), state.factors, cast(plan))))
     assert ends[1] == pytest.approx(ends[0], rel=1e-4)
+
+
+def test_small_data_are_compiled_quickly_to_the_same_factors(monkeypatch):
+    objective, _, data, _ = problem()
+    solver = alternating.make(objective, 4, 2)
+    quick, state = base.runner(solver, data), solver.init(AT)
+    assert quick is not base.run
+    ends = [
+        run(solver.step, jax.random.key(0), state, data)[0].factors for run in (base.run, quick)
+    ]
+    for slow, fast in zip(*ends, strict=True):
+        np.testing.assert_allclose(fast, slow, atol=1e-12)
+    assert base.runner(solver._replace(quick=False), data) is base.run
+    monkeypatch.setattr(base, "SMALL", 0)
+    assert base.runner(solver, data) is base.run
+
+
+def test_a_jaxlib_without_the_quick_option_compiles_as_ever(monkeypatch):
+    monkeypatch.setattr(base, "OLDER_EMITTERS", {"xla_cpu_no_such_option": False})
+    assert base._quick.__wrapped__() is base.run

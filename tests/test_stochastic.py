@@ -160,3 +160,20 @@ def test_sweeps_compile_each_step_once():
             objective = objectives.make("logistic", "tanh", beta=value, rho=value, reg=value)
             run(make(objective, value), 1)
         assert base.run._cache_size() == before + 1
+
+
+def test_a_batch_draws_about_every_item_once_if_many_batches_are_left():
+    drawn = minibatch.Settings(num_pos=10, num_neg=20)
+    assert minibatch.batch_size(drawn, 6_000, 3_000) == 128  # few users
+    assert minibatch.batch_size(drawn, 1_000_000, 300) == 128  # few items
+    assert minibatch.batch_size(drawn, 1_000_000, 90_000) == 3000
+    assert minibatch.batch_size(drawn, 64_000, 90_000) == 1000
+    assert minibatch.batch_size(minibatch.Settings(batch=7), 1_000_000, 90_000) == 7
+
+
+def test_repeats_add_up_whatever_the_scratch_holds():
+    items, slopes = jnp.array([3, 1, 3, 0, 3]), jnp.asarray(np.random.default_rng(0).random((5, 2)))
+    sums, place = minibatch._sum_repeats(items, slopes, jnp.full(9, 4))
+    same = np.asarray(items)[:, None] == np.asarray(items)[None, :]
+    np.testing.assert_allclose(sums, same @ np.asarray(slopes), atol=1e-15)
+    assert (np.asarray(place)[4:] == 4).all()

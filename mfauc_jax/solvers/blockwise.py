@@ -290,7 +290,8 @@ def _visit(settings, row_bits, shared: Shared, key, column, tables, users: Users
         after = minibatch.descend(optimiser, within, tables, sample, fresh, pulls, shared.scale)
         return after, None
 
-    batches = minibatch.batches(key, jnp.arange(count), chosen.batch)
+    drawn = dataclasses.replace(chosen, num_pos=P, num_neg=Q)
+    batches = minibatch.batches(key, jnp.arange(count), minibatch.batch_size(drawn, count, size))
     tables = minibatch.Tables(Factors(U, V), (user_memory, item_memory), jnp.zeros(size, int))
     (after, memory, _), _ = jax.lax.scan(one, tables, batches)
     return (after.U, memory[0]), (after.V, memory[1])

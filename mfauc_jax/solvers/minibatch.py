@@ -47,13 +47,13 @@ class Settings:
     """What shapes the program.
 
     Attributes:
-        batch: users in a batch.
+        batch: users in a batch; None: `batch_size`.
         num_pos: positives drawn of each user.
         num_neg: negatives drawn of each user.
         optimiser: α → optax.GradientTransformation, row by row in its state.
     """
 
-    batch: int = 128
+    batch: int | None = None
     num_pos: int = 10
     num_neg: int = 20
     optimiser: Callable[[Any], optax.GradientTransformation] = optax.adagrad
@@ -127,11 +127,25 @@ def step(
         return descend(optimiser, objective, tables, sample, fresh, pulls, n / count), None
 
     tables = Tables(state.factors, state.extra, jnp.zeros(n, int))
-    tables, _ = jax.lax.scan(one, tables, batches(key, weights.usable, settings.batch))
+    tables, _ = jax.lax.scan(
+        one, tables, batches(key, weights.usable, batch_size(settings, count, n))
+    )
     iteration = state.iteration + 1
     mean = averaging.update(average, state.average, tables.factors, iteration)
     after = base.State(tables.factors, mean, iteration, tables.memory)
     return after, base.change(state.factors, tables.factors)
+
+
+def batch_size(settings: Settings, num_users: int, num_items: int) -> int:
+    """Users in a batch: as many as draw each item about once, if 64 batches are left; at least 128.
+
+    More would move an item less often in an iteration; fewer cost more, since a step whose draws are at
+    least as many as the items passes over their table instead of picking rows.
+    """
+    if settings.batch is not None:
+        return settings.batch
+    draws = settings.num_pos + settings.num_neg
+    return max(128, min(num_users // 64, -(-num_items // draws)))
 
 
 def batches(
