@@ -218,7 +218,7 @@ def sweep(
         found, g = jax.lax.scan(body, (before.U, *nothing), (data.users, before.g))
         U, rows, gram, common = found
         image = rows + b[:, None] * (common + centred @ gram) + by_item[:, None] * V
-        return image, _Pass(U, g if tilts else before.g, gram)
+        return image, _Pass(U, before.g if g is None else g, gram)
 
     def curvature(seen: _Pass):  # the Hessian's diagonal, about; the axes of a row are alike
         size = (data.weights.user @ (seen.U**2)).mean() / m

@@ -59,10 +59,12 @@ def change(before: Factors, after: Factors) -> Info:
     return Info(jax.numpy.sqrt(moved / (size + 1e-30)))
 
 
-@jax.jit
-def run(step, key: Key[Array, ""], state: State, data: Any) -> tuple[State, Info]:
-    """One iteration, compiled; `key` is the fit's, the iteration's own is folded from it."""
+def _iteration(step, key: Key[Array, ""], state: State, data: Any) -> tuple[State, Info]:
+    """One iteration; `key` is the fit's, the iteration's own is folded from it."""
     return step(jax.random.fold_in(key, state.iteration), state, data)
+
+
+run = jax.jit(_iteration)
 
 
 def runner(solver: Solver, data: Any) -> Callable[..., tuple[State, Info]]:
@@ -78,4 +80,4 @@ def _quick() -> Callable[..., tuple[State, Info]]:
         jax.jit(lambda: 0, compiler_options=OLDER_EMITTERS).lower().compile()
     except jax.errors.JaxRuntimeError:  # a jaxlib without this option
         return run
-    return jax.jit(run.__wrapped__, compiler_options=OLDER_EMITTERS)
+    return jax.jit(_iteration, compiler_options=OLDER_EMITTERS)
