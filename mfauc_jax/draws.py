@@ -13,6 +13,8 @@ def keys(seed: int, count: int) -> list[Key[Array, ""]]:
 
     On the host: `jax.random.key` and `split` take a fifth of a second to compile.
     """
+    if seed < 0:
+        raise ValueError(f"seed = {seed} must be ≥ 0")
     like = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
     children = np.random.SeedSequence(seed).spawn(count)
     data = (child.generate_state(like.size).astype(like.dtype) for child in children)

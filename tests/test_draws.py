@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.stats
 
 from mfauc_jax import draws
@@ -57,3 +58,5 @@ def test_keys_of_a_seed_are_distinct_and_the_same_each_time():
         assert a.dtype == jax.random.key(0).dtype
     words = {tuple(np.asarray(jax.random.key_data(k))) for s in range(50) for k in draws.keys(s, 2)}
     assert len(words) == 100
+    with pytest.raises(ValueError, match="seed = -1 must be"):
+        draws.keys(-1, 2)

@@ -42,9 +42,7 @@ class Solver(NamedTuple):
     step: Callable[[Key[Array, ""], State, Any], tuple[State, Info]]
     # the averages over this process's users and all items, shaped as the start was
     read: Callable[[State, Factors], Factors] = lambda state, like: state.average
-    quick: bool = (
-        False  # whether OLDER_EMITTERS suit the step: half the compile time, a tenth slower
-    )
+    quick: bool = False  # OLDER_EMITTERS suit the step: half the compile time, a tenth slower
 
 
 def start(factors: Factors, extra: Any = ()) -> State:
