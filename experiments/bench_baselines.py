@@ -44,10 +44,7 @@ class Setting(NamedTuple):
     epochs: int
 
 
-SETTINGS = {
-    "ml-100k": Setting(64, 30.0, 4.0, 32, 20),
-    "ml-1m": Setting(64, 60.0, 4.0, 64, 10),
-}
+SETTINGS = {"ml-100k": Setting(64, 30.0, 4.0, 32, 20), "ml-1m": Setting(64, 60.0, 4.0, 64, 10)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,17 +102,26 @@ def wrmf_pair(setting: Setting, sweeps: int) -> tuple[Callable, Callable]:
 
     def ours(seed, X, sweeps=sweeps):
         return wrmf.fit(
-            jax.random.key(seed), X, rank=setting.als_rank, reg=setting.als_reg, alpha=setting.als_alpha - 1,
-            sweeps=sweeps, cg_steps=3,
-        )  # fmt: skip
+            jax.random.key(seed),
+            X,
+            rank=setting.als_rank,
+            reg=setting.als_reg,
+            alpha=setting.als_alpha - 1,
+            sweeps=sweeps,
+            cg_steps=3,
+        )
 
     def peer(seed, X):
         from implicit.cpu.als import AlternatingLeastSquares
 
         model = AlternatingLeastSquares(
-            setting.als_rank, regularization=setting.als_reg, alpha=setting.als_alpha,
-            iterations=sweeps, random_state=seed, num_threads=os.cpu_count() or 1,
-        )  # fmt: skip
+            setting.als_rank,
+            regularization=setting.als_reg,
+            alpha=setting.als_alpha,
+            iterations=sweeps,
+            random_state=seed,
+            num_threads=os.cpu_count() or 1,
+        )
         model.fit(scipy.sparse.csr_matrix(X.to_scipy()), show_progress=False)
         return Factors(jnp.asarray(model.user_factors), jnp.asarray(model.item_factors))
 

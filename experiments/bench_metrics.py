@@ -84,11 +84,20 @@ def measure(config: Config, name: str) -> dict:
     wanted = dict.fromkeys(("precision", "recall", "average_precision", "ndcg", "hit", "rr"), True)
     peer_time, theirs = timed(
         lambda: calc_reco_metrics(
-            seen, held, U, V, k=max(at), cumulative=True, roc_auc=True, as_df=False,
-            nthreads=threads, break_ties_with_noise=False, **wanted,
+            seen,
+            held,
+            U,
+            V,
+            k=max(at),
+            cumulative=True,
+            roc_auc=True,
+            as_df=False,
+            nthreads=threads,
+            break_ties_with_noise=False,
+            **wanted,
         ),
         config.peer_repeats,
-    )  # fmt: skip
+    )
     apart = [abs(ours["auc"] - np.nanmean(theirs["ROC_AUC"]))]
     for size in at:
         apart += [

@@ -64,16 +64,31 @@ def run(config: Config) -> list[dict]:
             for a, b in zip(reference, found, strict=True)
         )
         kept = ("seconds", "compile", "moved", "held")
-        records.append({"devices": devices, "blocks": config.blocks, "apart": apart,
-                        **{name: one[name] for name in kept}})  # fmt: skip
+        records.append(
+            {
+                "devices": devices,
+                "blocks": config.blocks,
+                "apart": apart,
+                **{name: one[name] for name in kept},
+            }
+        )
     return records
 
 
 def prepare(config: Config, X: Interactions, devices: int) -> dict[str, Any]:
     """Compiled and started on some devices; `time` runs the timed iterations."""
-    model = MFAUC(solver="blockwise", blocks=config.blocks, devices=devices, rank=config.rank,
-                  num_pos=config.draws // 3, num_neg=config.draws - config.draws // 3,
-                  loss="square_hinge", reg=0.01, spread=0.0, user_power=0.0)  # fmt: skip
+    model = MFAUC(
+        solver="blockwise",
+        blocks=config.blocks,
+        devices=devices,
+        rank=config.rank,
+        num_pos=config.draws // 3,
+        num_neg=config.draws - config.draws // 3,
+        loss="square_hinge",
+        reg=0.01,
+        spread=0.0,
+        user_power=0.0,
+    )
     order = routes.order(model, X)
     assert order is not None  # the route is blockwise
     dealt = X.take(order)
@@ -96,10 +111,14 @@ def prepare(config: Config, X: Interactions, devices: int) -> dict[str, Any]:
         runs["state"] = now
         return (time.perf_counter() - begun) / config.iterations
 
-    return {"time": timed, "seconds": np.inf, "compile": compile_seconds,
-            "factors": lambda: [np.asarray(F) for F in solver.read(runs["state"], at)],
-            "moved": moved(state, devices),
-            "held": held((state, inputs))}  # fmt: skip
+    return {
+        "time": timed,
+        "seconds": np.inf,
+        "compile": compile_seconds,
+        "factors": lambda: [np.asarray(F) for F in solver.read(runs["state"], at)],
+        "moved": moved(state, devices),
+        "held": held((state, inputs)),
+    }
 
 
 def moved(state: base.State, devices: int) -> int:
@@ -128,8 +147,10 @@ def draw(records: list[dict]) -> None:
         f"{'devices':>8}{'s/iteration':>13}{'speed-up':>10}{'compile s':>11}{'MB sent':>9}{'MB held':>9}{'apart':>9}"
     )
     for r in records:
-        print(f"{r['devices']:8}{r['seconds']:13.3f}{slowest / r['seconds']:10.2f}{r['compile']:11.1f}"
-              f"{r['moved'] / 1e6:9.2f}{r['held'] / 1e6:9.1f}{r['apart']:9.1e}")  # fmt: skip
+        print(
+            f"{r['devices']:8}{r['seconds']:13.3f}{slowest / r['seconds']:10.2f}{r['compile']:11.1f}"
+            f"{r['moved'] / 1e6:9.2f}{r['held'] / 1e6:9.1f}{r['apart']:9.1e}"
+        )
 
 
 def main(config: Config) -> int:

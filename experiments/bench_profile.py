@@ -104,8 +104,12 @@ def step(config: Config, X: Interactions) -> dict[str, float]:
     def everything(i, tables):
         return minibatch.descend(optimiser, target, tables, drawn(i), fresh, pulls, 1.0)
 
-    stages = {"draw": (sample_only, jnp.zeros(())), "+ gather": (gather, jnp.zeros(())),
-              "+ gradient": (gradient, jnp.zeros(())), "+ update": (everything, tables)}  # fmt: skip
+    stages = {
+        "draw": (sample_only, jnp.zeros(())),
+        "+ gather": (gather, jnp.zeros(())),
+        "+ gradient": (gradient, jnp.zeros(())),
+        "+ update": (everything, tables),
+    }
     found, rows = {}, b * (P + Q) * config.repeats
     for name, (work, begin) in stages.items():
         loop = jax.jit(lambda c, work=work: jax.lax.fori_loop(0, config.repeats, work, c))
@@ -121,10 +125,14 @@ def sweep(config: Config, X: Interactions) -> dict[str, float]:
     F = starts.gaussian(jax.random.key(0), *X.shape, config.rank)
     layout = alternating.prepare(X, weights)
     sweep = jax.jit(alternating.sweep)
-    found = {"weights, once a fit": best(lambda: item_weights.make(X, -0.1, 0.0, 0.75), 2),
-             "tiles, once a fit": best(lambda: alternating.prepare(X, weights), 2)}  # fmt: skip
-    steps = {name: best(lambda of=of: sweep(target, F, layout, *of))
-             for name, of in (("none", (0, 0)), ("U", (4, 0)), ("V", (0, 2)), ("all", (4, 2)))}  # fmt: skip
+    found = {
+        "weights, once a fit": best(lambda: item_weights.make(X, -0.1, 0.0, 0.75), 2),
+        "tiles, once a fit": best(lambda: alternating.prepare(X, weights), 2),
+    }
+    steps = {
+        name: best(lambda of=of: sweep(target, F, layout, *of))
+        for name, of in (("none", (0, 0)), ("U", (4, 0)), ("V", (0, 2)), ("all", (4, 2)))
+    }
     found["the first pass: systems, V's gradient"] = steps["none"]
     found["U: a conjugate-gradient step"] = (steps["U"] - steps["none"]) / 4
     found["V: a conjugate-gradient step"] = (steps["V"] - steps["none"]) / 2
@@ -134,9 +142,11 @@ def sweep(config: Config, X: Interactions) -> dict[str, float]:
 
 def main(config: Config) -> int:
     X = bench_parallel.matrix(config.data_dir)
-    tables = {"machine, ns a row": machine(config.rank),
-              f"minibatch step of {config.batch} users, ns an item row": step(config, X),
-              f"alternating sweep of {X.nnz} positives, ms": sweep(config, X)}  # fmt: skip
+    tables = {
+        "machine, ns a row": machine(config.rank),
+        f"minibatch step of {config.batch} users, ns an item row": step(config, X),
+        f"alternating sweep of {X.nnz} positives, ms": sweep(config, X),
+    }
     results.write(config.results, config, [{"table": t, "costs": c} for t, c in tables.items()])
     for title, costs in tables.items():
         print(title)

@@ -31,10 +31,7 @@ from mfauc_jax import MFAUC
 from mfauc_jax.data import synthetic
 from mfauc_jax.interactions import Interactions
 
-ROUTES: dict[str, dict[str, Any]] = {
-    "alternating": {},
-    "minibatch": {"loss": "square_hinge"},
-}
+ROUTES: dict[str, dict[str, Any]] = {"alternating": {}, "minibatch": {"loss": "square_hinge"}}
 COSTS = {"seconds": "seconds an iteration", "memory": "peak memory, GB", "compile": "compile, s"}
 EXPONENT, GIGABYTES = 1.1, 8.0
 
@@ -106,8 +103,13 @@ def measure(job: dict[str, Any]) -> dict[str, float]:
     first = history[0]["seconds"]
     setup = time.perf_counter() - begun - history[-1]["seconds"]
     seconds = float(np.diff([r["seconds"] for r in history]).min())
-    return {"seconds": seconds, "setup": setup, "compile": max(cold - setup - first, 0.0),
-            "memory": _peak(), "idle": idle}  # fmt: skip
+    return {
+        "seconds": seconds,
+        "setup": setup,
+        "compile": max(cold - setup - first, 0.0),
+        "memory": _peak(),
+        "idle": idle,
+    }
 
 
 def _peak() -> float:
@@ -165,14 +167,18 @@ def report(config: Config, records: list[dict]) -> int:
         f"{'':12}{'':5}{'m':>10}{'n':>8}{'nnz':>10}{'k':>5}{'s/it':>9}{'GB':>7}{'idle':>6}{'compile':>9}"
     )
     for r in records:
-        print(f"{r['route']:12}{r['series']:5}{r['m']:10}{r['n']:8}{r['nnz']:10}{r['k']:5}"
-              f"{r['seconds']:9.4f}{r['memory']:7.2f}{r['idle']:6.2f}{r['compile']:9.2f}")  # fmt: skip
+        print(
+            f"{r['route']:12}{r['series']:5}{r['m']:10}{r['n']:8}{r['nnz']:10}{r['k']:5}"
+            f"{r['seconds']:9.4f}{r['memory']:7.2f}{r['idle']:6.2f}{r['compile']:9.2f}"
+        )
     good, large = True, exponents(records, config.large)
     for (route, series, cost), slope in exponents(records).items():
         asked = series == "nnz" and cost != "compile"
         good = good and not (asked and slope > EXPONENT)
-        print(f"{route}: {cost} ∝ {series}^{slope:.2f} [{large.get((route, series, cost), slope):.2f}]"
-              + (f" (≤ {EXPONENT}) {'met' if slope <= EXPONENT else 'MISSED'}" if asked else ""))  # fmt: skip
+        print(
+            f"{route}: {cost} ∝ {series}^{slope:.2f} [{large.get((route, series, cost), slope):.2f}]"
+            + (f" (≤ {EXPONENT}) {'met' if slope <= EXPONENT else 'MISSED'}" if asked else "")
+        )
     largest = max(r["memory"] for r in records)
     print(
         f"largest peak {largest:.2f} GB (≤ {GIGABYTES:g}) {'met' if largest <= GIGABYTES else 'MISSED'}"

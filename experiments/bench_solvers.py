@@ -69,10 +69,12 @@ def routes() -> list[dict]:
         "minibatch": (minibatch.make(objective, 0.3, averaging.Averaging(100), many), 400),
         "sequential": (sequential.make(objective, 0.05, averaging.Averaging(100)), 400),
         "sequential, authors": (
-            sequential.make(objective, 0.05, averaging.Averaging(30, 5.0, 0), sequential.AUTHORS_FIGURES),
+            sequential.make(
+                objective, 0.05, averaging.Averaging(30, 5.0, 0), sequential.AUTHORS_FIGURES
+            ),
             400,
         ),
-    }  # fmt: skip
+    }
     found = [trace(n, s, X, weights, start, theta, t) for n, (s, t) in solvers.items()]
     best = min(found[0]["theta"])
     print("\nSquare loss on Synthetic1, k = 8, λ = .1: exact θ over the full-batch minimum")
@@ -88,8 +90,10 @@ def routes() -> list[dict]:
             "ms": per,
             "to_one_percent_s": within,
         }
-        print(f"  {r['route']:22} ratio {r['ratio']:.4f}   {per:7.2f} ms an iteration   within 1 %: {to:12}"
-              f" compile {r['compile_s']:.1f} s")  # fmt: skip
+        print(
+            f"  {r['route']:22} ratio {r['ratio']:.4f}   {per:7.2f} ms an iteration   within 1 %: {to:12}"
+            f" compile {r['compile_s']:.1f} s"
+        )
     return found
 
 
@@ -123,19 +127,26 @@ def algorithm_1(config: Config) -> list[dict]:
             state, _ = jax.block_until_ready(base.run(solver.step, key, state, data))
             times.append(time.perf_counter() - begun)
         scores = mf.evaluate(state.average, split.train, split.test, at=(1, 3, 5))
-        found.append({
-            "part": "algorithm 1", "draw": draw, "ratio": float(theta(state.average)) / best,
-            "auc": float(scores["auc"]), "p@5": float(scores["precision@5"]),
-            "ms": 1e3 * float(np.median(times[1:])),
-        })  # fmt: skip
+        found.append(
+            {
+                "part": "algorithm 1",
+                "draw": draw,
+                "ratio": float(theta(state.average)) / best,
+                "auc": float(scores["auc"]),
+                "p@5": float(scores["precision@5"]),
+                "ms": 1e3 * float(np.median(times[1:])),
+            }
+        )
         print(
             "  draw {draw}: θ / minimum {ratio:.4f}   AUC {auc:.4f}   p@5 {p@5:.3f}   {ms:.2f} ms".format(
                 **found[-1]
             )
         )
     mean = {k: float(np.mean([r[k] for r in found])) for k in ("ratio", "auc", "p@5", "ms")}
-    print(f"  mean: θ / minimum {mean['ratio']:.4f} (≤ 1.05)   AUC {mean['auc']:.4f} (≥ .875)   "
-          f"{mean['ms']:.2f} ms an iteration (≤ 14; the authors' code .83 s)")  # fmt: skip
+    print(
+        f"  mean: θ / minimum {mean['ratio']:.4f} (≤ 1.05)   AUC {mean['auc']:.4f} (≥ .875)   "
+        f"{mean['ms']:.2f} ms an iteration (≤ 14; the authors' code .83 s)"
+    )
     return found
 
 
@@ -171,13 +182,17 @@ def defaults(config: Config) -> list[dict]:
     found = [cold(config, "ml-100k", s) for s in seeds]
     columns = ("precision@1", "precision@3", "precision@5", "auc", "seconds", "peak_gb")
     mean = {k: float(np.mean([r[k] for r in found])) for k in columns}
-    print("\nMFAUC() on MovieLens-100K, 5 held out per user, mean over split seeds "
-          f"{seeds[0]}–{seeds[-1]}:\n  p@1/3/5 {mean['precision@1']:.4f} {mean['precision@3']:.4f} "
-          f"{mean['precision@5']:.4f} (≥ .176)   AUC {mean['auc']:.4f} (≥ .924)   "
-          f"{mean['seconds']:.1f} s cold (≤ 10)")  # fmt: skip
+    print(
+        "\nMFAUC() on MovieLens-100K, 5 held out per user, mean over split seeds "
+        f"{seeds[0]}–{seeds[-1]}:\n  p@1/3/5 {mean['precision@1']:.4f} {mean['precision@3']:.4f} "
+        f"{mean['precision@5']:.4f} (≥ .176)   AUC {mean['auc']:.4f} (≥ .924)   "
+        f"{mean['seconds']:.1f} s cold (≤ 10)"
+    )
     crossing = cold(config, "book-crossing", seeds[0])
-    print("MFAUC() on Book Crossing: p@5 {precision@5:.4f}   AUC {auc:.4f}   {seconds:.1f} s cold   "
-          "peak {peak_gb:.2f} GB resident (≤ 1.5)".format(**crossing))  # fmt: skip
+    print(
+        "MFAUC() on Book Crossing: p@5 {precision@5:.4f}   AUC {auc:.4f}   {seconds:.1f} s cold   "
+        "peak {peak_gb:.2f} GB resident (≤ 1.5)".format(**crossing)
+    )
     return [*found, crossing]
 
 
@@ -196,8 +211,11 @@ def draw(records: list[dict], path: pathlib.Path) -> None:
     axes.annotate(
         "1 %", (axes.get_xlim()[0], 0.01), textcoords="offset points", xytext=(4, 3), color="grey"
     )
-    axes.set(xlabel="seconds (compilation apart)", ylabel="exact θ over the minimum, less 1",
-             title="Square loss on Synthetic1, k = 8, λ = .1")  # fmt: skip
+    axes.set(
+        xlabel="seconds (compilation apart)",
+        ylabel="exact θ over the minimum, less 1",
+        title="Square loss on Synthetic1, k = 8, λ = .1",
+    )
     axes.legend(frameon=False)
     for suffix in (".png", ".pdf"):
         figure.savefig(path.with_suffix(suffix), dpi=160)
@@ -206,8 +224,10 @@ def draw(records: list[dict], path: pathlib.Path) -> None:
 
 def main(config: Config) -> None:
     found = routes()
-    print("\nAlgorithm 1 as the authors' figures ran it: Synthetic1 (t = .1), hinge, "
-          f"T = {config.iterations}, α = .05, λ = .1")  # fmt: skip
+    print(
+        "\nAlgorithm 1 as the authors' figures ran it: Synthetic1 (t = .1), hinge, "
+        f"T = {config.iterations}, α = .05, λ = .1"
+    )
     found += algorithm_1(config)
     if config.data_dir:
         found += defaults(config)

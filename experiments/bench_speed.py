@@ -36,8 +36,12 @@ from mfauc_jax.interactions import Interactions
 from mfauc_jax.model import MFAUC
 
 TUNED_ON = {"gowalla": "book-crossing", "synthetic": "book-crossing"}  # as sparse
-TITLES = {"ml-100k": "MovieLens 100K", "ml-1m": "MovieLens 1M", "gowalla": "Gowalla",
-          "synthetic": "power-law matrix"}  # fmt: skip
+TITLES = {
+    "ml-100k": "MovieLens 100K",
+    "ml-1m": "MovieLens 1M",
+    "gowalla": "Gowalla",
+    "synthetic": "power-law matrix",
+}
 AUC_TO_REACH = {"ml-100k": 0.92, "ml-1m": 0.939}
 HINGE = {"loss": "square_hinge", "num_pos": 20, "num_neg": 20, "iterations": 120}
 ROUTES: dict[str, dict[str, Any]] = {
@@ -54,8 +58,13 @@ class Config:
 
     data_dir: str = "data"
     datasets: tuple[str, ...] = ("ml-100k", "ml-1m", "gowalla", "synthetic")
-    methods: tuple[str, ...] = (*ROUTES, "implicit ALS", "implicit BPR", "lightfm WARP",
-                                "lightfm BPR")  # fmt: skip
+    methods: tuple[str, ...] = (
+        *ROUTES,
+        "implicit ALS",
+        "implicit BPR",
+        "lightfm WARP",
+        "lightfm BPR",
+    )
     rank: int = 64
     evaluated: int = dataclasses.field(default=10_000, metadata={"help": "users, at most"})
     seconds: float = dataclasses.field(default=60.0, metadata={"help": "of a method, at most"})
@@ -141,8 +150,13 @@ def implicit(
     if name == "implicit ALS":
         reg, alpha = peers(dataset)["als"]
         model: Any = implicit.cpu.als.AlternatingLeastSquares(
-            config.rank, regularization=reg, alpha=alpha, iterations=15, random_state=0, num_threads=threads
-        )  # fmt: skip
+            config.rank,
+            regularization=reg,
+            alpha=alpha,
+            iterations=15,
+            random_state=0,
+            num_threads=threads,
+        )
         every = 1
     else:
         model = implicit.cpu.bpr.BayesianPersonalizedRanking(
@@ -182,8 +196,11 @@ def lightfm(
 
 
 METHODS = dict.fromkeys(ROUTES, mfauc) | {
-    "implicit ALS": implicit, "implicit BPR": implicit, "lightfm WARP": lightfm, "lightfm BPR": lightfm,
-}  # fmt: skip
+    "implicit ALS": implicit,
+    "implicit BPR": implicit,
+    "lightfm WARP": lightfm,
+    "lightfm BPR": lightfm,
+}
 
 
 def load(dataset: str, config: Config) -> data.Split:
@@ -272,8 +289,11 @@ def targets(records: list[dict], dataset: str) -> list[tuple[str, float | None, 
         )
     for found in (r["rows"] for r in records if r["dataset"] == dataset and "rows" in r):
         peer = found["implicit BPR"]
-        rows += [(f"{name}: {ns:.0f} ns a row, over implicit BPR's {peer:.0f}", ns / peer, 1.0)
-                 for name, ns in found.items() if ns is not peer]  # fmt: skip
+        rows += [
+            (f"{name}: {ns:.0f} ns a row, over implicit BPR's {peer:.0f}", ns / peer, 1.0)
+            for name, ns in found.items()
+            if ns is not peer
+        ]
     return rows
 
 

@@ -44,11 +44,16 @@ def run(config: Config) -> list[dict]:
         inside = np.zeros((config.blocks, config.blocks), int)
         np.add.at(inside, (of_user[rows], of_item[items]), 1)
         records.append(
-            {"iteration": iteration, "users": of_user.tolist(), "items": of_item.tolist(),
-             "positives": inside.tolist(), "schedule": blocks.schedule(config.blocks).tolist(),
-             "row": rows.tolist() if iteration == 0 else [],
-             "column": items.tolist() if iteration == 0 else []}
-        )  # fmt: skip
+            {
+                "iteration": iteration,
+                "users": of_user.tolist(),
+                "items": of_item.tolist(),
+                "positives": inside.tolist(),
+                "schedule": blocks.schedule(config.blocks).tolist(),
+                "row": rows.tolist() if iteration == 0 else [],
+                "column": items.tolist() if iteration == 0 else [],
+            }
+        )
     return records
 
 
@@ -73,8 +78,9 @@ def draw(records: list[dict], out: str | pathlib.Path) -> list[pathlib.Path]:
         partner = np.array(record["schedule"])[turn]  # the column block of each row block
         working = partner[user][:, None] == item[None, :]
         area = np.where(working, user[:, None] + 1, 0)
-        ax.imshow(area, cmap=paint, vmin=0, vmax=count, alpha=0.55, aspect="auto",
-                  interpolation="none")  # fmt: skip
+        ax.imshow(
+            area, cmap=paint, vmin=0, vmax=count, alpha=0.55, aspect="auto", interpolation="none"
+        )
         at = np.nonzero(X)
         ax.plot(at[1], at[0], ",", color="black", alpha=0.35, rasterized=True)
         if record is first:
@@ -85,8 +91,14 @@ def draw(records: list[dict], out: str | pathlib.Path) -> list[pathlib.Path]:
             for block, other in enumerate(partner):
                 at = np.flatnonzero(item == other).mean(), np.flatnonzero(user == block).mean()
                 inside = record["positives"][block][other]
-                ax.text(*at, f"process {block + 1}\n{inside:,} positives", ha="center", va="center",
-                        fontsize=7, bbox={"fc": "white", "ec": "none", "alpha": 0.8, "pad": 1.5})  # fmt: skip
+                ax.text(
+                    *at,
+                    f"process {block + 1}\n{inside:,} positives",
+                    ha="center",
+                    va="center",
+                    fontsize=7,
+                    bbox={"fc": "white", "ec": "none", "alpha": 0.8, "pad": 1.5},
+                )
         ax.set(title=title, xlabel="items", xticks=[], yticks=[])
     axes[0, 0].set(ylabel="users")
     patches = [

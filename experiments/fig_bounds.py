@@ -158,9 +158,17 @@ def run_certificate(config: Config) -> list[dict]:
             low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
             wrong = float(np.mean(np.array(values) > truth.auc))
             records.append(
-                {"figure": "certificate", "x": size, "line": name, "low": low, "median": middle,
-                 "high": high, "above_truth": wrong, "truth": truth.auc}
-            )  # fmt: skip
+                {
+                    "figure": "certificate",
+                    "x": size,
+                    "line": name,
+                    "low": low,
+                    "median": middle,
+                    "high": high,
+                    "above_truth": wrong,
+                    "truth": truth.auc,
+                }
+            )
     return records
 
 
@@ -176,9 +184,15 @@ def run_printed(config: Config) -> list[dict]:
             B = bounds.constants(name, gamma).lipschitz
             lower = rademacher.two_valued_excess(losses.get(name), X, gamma)
             records.append(
-                {"figure": "printed", "x": n, "loss": name, "lower": lower,
-                 "printed": B * printed, "corrected": B * corrected}
-            )  # fmt: skip
+                {
+                    "figure": "printed",
+                    "x": n,
+                    "loss": name,
+                    "lower": lower,
+                    "printed": B * printed,
+                    "corrected": B * corrected,
+                }
+            )
     return records
 
 
@@ -221,15 +235,29 @@ def draw_bounds(records):
         ("norm", "nuclear norm ‖UVᵀ‖$_*$", "at 800 users"),
     )
     for ax, (axis, label, title) in zip(axes, labels, strict=True):
-        ax.plot(*series(records, "bound", axis=axis, kind="A"), color=BLUE, marker="o", ms=4,
-                label="A: the paper's, corrected")  # fmt: skip
-        ax.plot(*series(records, "bound", axis=axis, kind="B"), color=ORANGE, marker="s", ms=4,
-                label="B: signs for single draws")  # fmt: skip
+        ax.plot(
+            *series(records, "bound", axis=axis, kind="A"),
+            color=BLUE,
+            marker="o",
+            ms=4,
+            label="A: the paper's, corrected",
+        )
+        ax.plot(
+            *series(records, "bound", axis=axis, kind="B"),
+            color=ORANGE,
+            marker="s",
+            ms=4,
+            label="B: signs for single draws",
+        )
         x, floor = series(records, "floor", axis=axis, kind="A")
         ax.plot(x, floor, color=RED, ls="--", lw=1.6, label="floor: Ê + R̂ cannot be below")
         ax.fill_between(x, 0.2, floor, color=RED, alpha=0.08, lw=0)
-        ax.plot(*series(records, "empirical_risk", axis=axis, kind="A"), color=GREEN, ls="-.",
-                label="empirical risk Ê")  # fmt: skip
+        ax.plot(
+            *series(records, "empirical_risk", axis=axis, kind="A"),
+            color=GREEN,
+            ls="-.",
+            label="empirical risk Ê",
+        )
         ax.axhline(0.5, color="0.35", lw=1, ls=":", label="all-zero model, L(0) = ½")
         ax.set(xscale="log", yscale="log", xlabel=label, title=title)
         plain_ticks(ax.xaxis)
@@ -244,8 +272,12 @@ def draw_regimes(records):
     style = dict(
         zip(mcdiarmid.REGIMES, zip((BLUE, GREEN, ORANGE, RED), "os^D", strict=True), strict=True)
     )
-    rates = {"|ω| fixed": "1/√m", "|ω| = n/2": "1/√(mn)", "|ω̄| fixed": "√(n/m)",
-             "|ω| = n − 1": "√(n/m), though |ω| = Θ(n)"}  # fmt: skip
+    rates = {
+        "|ω| fixed": "1/√m",
+        "|ω| = n/2": "1/√(mn)",
+        "|ω̄| fixed": "√(n/m)",
+        "|ω| = n − 1": "√(n/m), though |ω| = Θ(n)",
+    }
     for ax, axis, other in zip(axes, ("items", "users"), ("m = 1000", "n = 1000"), strict=True):
         for name, (colour, marker) in style.items():
             x, y = series(records, "term", axis=axis, regime=name)
@@ -277,8 +309,14 @@ def draw_certificate(records):
     high = series(records, "high", line="held-out AUC")[1]
     ax.vlines(x, low, high, color=GREEN, lw=4, alpha=0.6, label="held-out AUC: no guarantee")
     ax.axhline(0.5, color="0.35", lw=1, ls=":")
-    ax.annotate("chance: A and B certify no more", (x[0], 0.5), (0, -11), ha="left",
-                textcoords="offset points", color="0.35")  # fmt: skip
+    ax.annotate(
+        "chance: A and B certify no more",
+        (x[0], 0.5),
+        (0, -11),
+        ha="left",
+        textcoords="offset points",
+        color="0.35",
+    )
     ax.set(xscale="log", xlabel="training positives of each user", ylabel="AUC", ylim=(0.46, None))
     ax.set_xticks(x, [str(v) for v in x])
     ax.minorticks_off()
@@ -292,13 +330,27 @@ def draw_printed(records):
     for ax, name in zip(axes, ("logistic", "square_hinge"), strict=True):
         x, lower = series(records, "lower", loss=name)
         _, printed = series(records, "printed", loss=name)
-        ax.plot(*series(records, "corrected", loss=name), color=BLUE, marker="o", ms=4,
-                label="corrected: (2Bρ/m) E‖G‖₂")  # fmt: skip
+        ax.plot(
+            *series(records, "corrected", loss=name),
+            color=BLUE,
+            marker="o",
+            ms=4,
+            label="corrected: (2Bρ/m) E‖G‖₂",
+        )
         ax.plot(x, lower, color="black", lw=1.8, label="R̂ is at least this")
         ax.plot(x, printed, color=RED, marker="s", ms=4, ls="--", label="printed: (2Bρ/m) ‖E − Ē‖₂")
         wrong = np.array(printed) < np.array(lower)
-        ax.fill_between(x, printed, lower, where=wrong.tolist(), color=RED, alpha=0.15, lw=0,
-                        interpolate=True, label="the printed bound is violated")  # fmt: skip
+        ax.fill_between(
+            x,
+            printed,
+            lower,
+            where=wrong.tolist(),
+            color=RED,
+            alpha=0.15,
+            lw=0,
+            interpolate=True,
+            label="the printed bound is violated",
+        )
         ax.set(
             xscale="log",
             yscale="log",

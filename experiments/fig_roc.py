@@ -64,12 +64,19 @@ def run(config: Config) -> list[dict]:
         return job["dataset"], job["loss"]
 
     jobs = [
-        {"kind": "roc", "dataset": dataset, "loss": loss, "seed": seed, "rank": config.rank,
-         "iterations": config.iterations, "values": list(config.values) if loss in SWEPT else []}
+        {
+            "kind": "roc",
+            "dataset": dataset,
+            "loss": loss,
+            "seed": seed,
+            "rank": config.rank,
+            "iterations": config.iterations,
+            "values": list(config.values) if loss in SWEPT else [],
+        }
         for dataset in config.datasets
         for loss in config.losses
         for seed in range(config.repeats)
-    ]  # fmt: skip
+    ]
     return cells.run_together(jobs, _curves, group)
 
 
@@ -101,9 +108,14 @@ def _best(points: list[dict], fits: list[together.Fit], part: Split) -> dict[str
         curve = metrics.roc(fits[best].factors, seen, part.test, MAX_FPR)
         found[kind] = [round(float(y), 6) for y in curve.tpr]
     auc = float(np.nanmean(metrics.auc(fits[best].factors, *part)))
-    return {"fpr": np.linspace(0, MAX_FPR, 101).round(6).tolist(), "tpr": found, "auc": auc,
-            "chosen": points[best], "train_tpr": at_end,
-            "objective": {"half": fits[best].half, "last": fits[best].last}}  # fmt: skip
+    return {
+        "fpr": np.linspace(0, MAX_FPR, 101).round(6).tolist(),
+        "tpr": found,
+        "auc": auc,
+        "chosen": points[best],
+        "train_tpr": at_end,
+        "objective": {"half": fits[best].half, "last": fits[best].last},
+    }
 
 
 def draw(records: list[dict], out: str | pathlib.Path) -> list[pathlib.Path]:
@@ -141,13 +153,17 @@ def summary(records: list[dict]) -> list[dict[str, Any]]:
         mine = [r for r in cells if (r["dataset"], r["loss"]) == (dataset, loss)]
         at = mine[0]["fpr"].index(0.05)
         rows.append(
-            {"dataset": dataset, "loss": _label(loss), "repeats": len(mine),
-             "tpr@.05": float(np.mean([r["tpr"]["exact"][at] for r in mine])),
-             "tpr@.20": float(np.mean([r["tpr"]["exact"][-1] for r in mine])),
-             "printed@.20": float(np.mean([r["tpr"]["printed"][-1] for r in mine])),
-             "auc": float(np.mean([r["auc"] for r in mine])),
-             "chosen": sorted({f"{k} = {v:g}" for r in mine for k, v in r["chosen"].items()})}
-        )  # fmt: skip
+            {
+                "dataset": dataset,
+                "loss": _label(loss),
+                "repeats": len(mine),
+                "tpr@.05": float(np.mean([r["tpr"]["exact"][at] for r in mine])),
+                "tpr@.20": float(np.mean([r["tpr"]["exact"][-1] for r in mine])),
+                "printed@.20": float(np.mean([r["tpr"]["printed"][-1] for r in mine])),
+                "auc": float(np.mean([r["auc"] for r in mine])),
+                "chosen": sorted({f"{k} = {v:g}" for r in mine for k, v in r["chosen"].items()}),
+            }
+        )
     return rows
 
 

@@ -50,12 +50,19 @@ def run(config: Config) -> list[dict]:
     """A cell a data set, number of blocks and repeat."""
     cells = results.Cells(config.results, config.limit)
     jobs = [
-        {"kind": "timings", "dataset": dataset, "blocks": d, "seed": seed, "batch": config.batch,
-         "iterations": config.iterations, "every": config.every}
+        {
+            "kind": "timings",
+            "dataset": dataset,
+            "blocks": d,
+            "seed": seed,
+            "batch": config.batch,
+            "iterations": config.iterations,
+            "every": config.every,
+        }
         for dataset in config.datasets
         for d in config.blocks
         for seed in range(config.repeats)
-    ]  # fmt: skip
+    ]
     return cells.run(jobs, functools.partial(_curve, config))
 
 
@@ -66,9 +73,15 @@ def _curve(config: Config, job: dict) -> dict[str, Any]:
     model = MFAUC.authors(seed=job["seed"], iterations=config.iterations, progress=False)
     if d != SEQUENTIAL:
         model = dataclasses.replace(
-            model, solver="blockwise", blocks=d, devices=devices, optimiser="unit",
-            batch=config.batch, num_pos=10, num_neg=10,
-        )  # fmt: skip
+            model,
+            solver="blockwise",
+            blocks=d,
+            devices=devices,
+            optimiser="unit",
+            batch=config.batch,
+            num_pos=10,
+            num_neg=10,
+        )
     dataclasses.replace(model, iterations=1).fit(X)  # compiles
     seconds = dataclasses.replace(model).fit(X).history_[-1]["seconds"]
     told = dataclasses.replace(model, record_every=config.every).fit(X).history_
@@ -121,11 +134,18 @@ def summary(records: list[dict]) -> list[dict[str, Any]]:
         one = [r["objective"][-1] for r in cells if (r["dataset"], r["blocks"]) == (dataset, 1)]
         final = float(np.mean([r["objective"][-1] for r in mine]))
         rows.append(
-            {"dataset": dataset, "blocks": d, "label": _label(d), "devices": mine[0]["devices"],
-             "repeats": len(mine), "seconds": float(np.median([r["fit_seconds"] for r in mine])),
-             "paper": paper.TIMINGS[dataset].get(max(d, 1)), "objective": final,
-             "ratio": final / float(np.mean(one)) if one else None}
-        )  # fmt: skip
+            {
+                "dataset": dataset,
+                "blocks": d,
+                "label": _label(d),
+                "devices": mine[0]["devices"],
+                "repeats": len(mine),
+                "seconds": float(np.median([r["fit_seconds"] for r in mine])),
+                "paper": paper.TIMINGS[dataset].get(max(d, 1)),
+                "objective": final,
+                "ratio": final / float(np.mean(one)) if one else None,
+            }
+        )
     return rows
 
 
@@ -138,8 +158,10 @@ def main(config: Config) -> int:
     )
     for r in rows:
         ratio = "" if r["ratio"] is None else f"{r['ratio']:11.3f}"
-        print(f"{r['dataset']:12}{r['label']:14}{r['devices']:8}{r['seconds']:9.2f}"
-              f"{r['paper'] or '':>8}{r['objective']:14.4f}{ratio}")  # fmt: skip
+        print(
+            f"{r['dataset']:12}{r['label']:14}{r['devices']:8}{r['seconds']:9.2f}"
+            f"{r['paper'] or '':>8}{r['objective']:14.4f}{ratio}"
+        )
         if r["blocks"] == 8 and r["ratio"] is not None:
             good = good and r["ratio"] <= WITHIN
     for path in draw(results.read(config.results), config.out):

@@ -37,12 +37,21 @@ def draw_picture(records: list[dict], out: str | pathlib.Path) -> list[pathlib.P
             ax.hist(
                 groups[kind], bins, density=True, color=style.COLOURS[place], alpha=0.55, label=kind
             )
-        ax.plot(groups["held out"], [0.02] * len(groups["held out"]), "k^", ms=6, label="held out",
-                transform=ax.get_xaxis_transform(), clip_on=False)  # fmt: skip
+        ax.plot(
+            groups["held out"],
+            [0.02] * len(groups["held out"]),
+            "k^",
+            ms=6,
+            label="held out",
+            transform=ax.get_xaxis_transform(),
+            clip_on=False,
+        )
         ax.set(
             title=f"{name}\nnegatives: sd {negative.std():.2f}; {above} beat the median ▲",
-            xlabel="score: 0 mean negative, 1 mean seen", yscale="log", ylim=(0.02, None),
-        )  # fmt: skip
+            xlabel="score: 0 mean negative, 1 mean seen",
+            yscale="log",
+            ylim=(0.02, None),
+        )
     axes[0][0].set_ylabel("density")
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return style.save(figure, out, "spread")
@@ -90,8 +99,10 @@ def _half(values: np.ndarray) -> float:
 def table(found: list[Row], against: str) -> str:
     """The rows in Markdown."""
     names = list(COLUMNS)
-    lines = [f"| data, splits | method | {' | '.join(names)} | p@5 − {against} | AUC − {against} |",
-             "| --- " * (len(names) + 4) + "|"]  # fmt: skip
+    lines = [
+        f"| data, splits | method | {' | '.join(names)} | p@5 − {against} | AUC − {against} |",
+        "| --- " * (len(names) + 4) + "|",
+    ]
     for row in sorted(found, key=lambda r: list(TITLES).index(r.dataset)):
         means = " | ".join(_short(row.mean[name]) for name in names)
         gaps = " | ".join(_gap(row.against.get(name)) for name in ("p@5", "AUC"))
@@ -117,8 +128,10 @@ def gowalla_table(records: list[dict]) -> str:
     for r in results.latest(records, ("kind", "method", "rank")):
         if r["kind"].startswith("gowalla"):
             where = "" if r["kind"] == "gowalla" else " (validation)"
-            lines.append(f"| {r['method']}{where} | {r['rank']} | {_short(r['recall@20'])} | "
-                         f"{_short(r['ndcg@20'])} | {_short(r['auc'])} |")  # fmt: skip
+            lines.append(
+                f"| {r['method']}{where} | {r['rank']} | {_short(r['recall@20'])} | "
+                f"{_short(r['ndcg@20'])} | {_short(r['auc'])} |"
+            )
     for name, (recall, ndcg) in PUBLISHED.items():
         lines.append(f"| {name}, published | 64 | {_short(recall)} | {_short(ndcg)} | |")
     return "\n".join(lines)
@@ -133,9 +146,16 @@ def draw(records: list[dict], out: str | pathlib.Path) -> list[pathlib.Path]:
         for row in (r for r in found if r.dataset == dataset):
             place = list(METHODS).index(row.method)
             ax.errorbar(
-                row.mean["AUC"], row.mean["p@5"], yerr=row.half["p@5"], xerr=row.half["AUC"],
-                fmt=style.MARKERS[place], color=style.COLOURS[place], ms=6, lw=1, label=row.method,
-            )  # fmt: skip
+                row.mean["AUC"],
+                row.mean["p@5"],
+                yerr=row.half["p@5"],
+                xerr=row.half["AUC"],
+                fmt=style.MARKERS[place],
+                color=style.COLOURS[place],
+                ms=6,
+                lw=1,
+                label=row.method,
+            )
         ax.set(title=TITLES[dataset], xlabel="AUC")
     axes[0][0].set_ylabel("precision@5")
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)

@@ -58,9 +58,16 @@ def mfauc(key: jax.Array, X: Interactions, *, model: MFAUC, **hyper: Any) -> Fac
 
 def authors_model(loss: str = "square_hinge", **changes: Any) -> MFAUC:
     """Algorithm 1 as the authors' ranking tables ran it."""
-    setting = {"step_rule": "thousand", "max_norm": 10.0, "start": "svd", "average_start": 100,
-               "average_eta": 20.0, "iterations": 2000, "learning_rate": 2.0**-4,
-               "reg": 2.0**-3}  # fmt: skip
+    setting = {
+        "step_rule": "thousand",
+        "max_norm": 10.0,
+        "start": "svd",
+        "average_start": 100,
+        "average_eta": 20.0,
+        "iterations": 2000,
+        "learning_rate": 2.0**-4,
+        "reg": 2.0**-3,
+    }
     return MFAUC.authors(loss, **(STEPS | setting | changes))
 
 
@@ -79,10 +86,15 @@ def _rows(
     large: Sequence[float] = (),
 ) -> dict[str, Method]:
     """The eight MFAUC rows of the paper."""
-    models = {name: make(loss) for name, loss in (
-        ("hinge", "square_hinge"), ("square", "square"), ("sigmoid", "sigmoid"),
-        ("logistic", "logistic"),
-    )}  # fmt: skip
+    models = {
+        name: make(loss)
+        for name, loss in (
+            ("hinge", "square_hinge"),
+            ("square", "square"),
+            ("sigmoid", "sigmoid"),
+            ("logistic", "logistic"),
+        )
+    }
     models |= {f"tanh ρ={rho}": make(weighting="tanh", rho=rho, **tanh) for rho in RHOS}
     return {
         f"MFAUC {name}": Method(

@@ -23,8 +23,14 @@ DATASETS = {  # Table 3: users, items, positives
 }
 
 COLUMNS = (  # of Tables 2 and 4, by the names of `metrics.evaluate`
-    "precision@1", "precision@3", "precision@5", "recall@1", "recall@3", "recall@5", "auc",
-)  # fmt: skip
+    "precision@1",
+    "precision@3",
+    "precision@5",
+    "recall@1",
+    "recall@3",
+    "recall@5",
+    "auc",
+)
 HEADS = ("p@1", "p@3", "p@5", "r@1", "r@3", "r@5", "AUC")
 
 TABLE_2 = {

@@ -126,8 +126,16 @@ def chosen(config: Config, dataset: str, setting: str, large: bool) -> dict[str,
 def _select_job(
     config: Config, dataset: str, setting: str, name: str, method: Method, large: bool
 ) -> dict[str, Any]:
-    job = {"kind": "select", "dataset": dataset, "setting": setting, "method": name, "seed": 0,
-           "rank": config.rank, "splits": config.select_splits, "model": _setting(method)}  # fmt: skip
+    job = {
+        "kind": "select",
+        "dataset": dataset,
+        "setting": setting,
+        "method": name,
+        "seed": 0,
+        "rank": config.rank,
+        "splits": config.select_splits,
+        "model": _setting(method),
+    }
     grid = {k: list(v) for k, v in (method.large if large else method.grid).items()}
     if method.model is not None and setting == "authors":
         grid = {"learning_rate": list(config.alphas), "reg": list(config.lambdas)}
@@ -142,8 +150,16 @@ def _select_job(
 
 
 def _fit_job(config, dataset, setting, name, method, hyper, seed) -> dict[str, Any]:
-    job = {"kind": "fit", "dataset": dataset, "setting": setting, "method": name, "seed": seed,
-           "rank": config.rank, "hyper": hyper, "model": _setting(method)}  # fmt: skip
+    job = {
+        "kind": "fit",
+        "dataset": dataset,
+        "setting": setting,
+        "method": name,
+        "seed": seed,
+        "rank": config.rank,
+        "hyper": hyper,
+        "model": _setting(method),
+    }
     if method.model is not None and setting == "authors":
         job["hyper"] = {**hyper, "iterations": config.iterations}
     return job
@@ -178,10 +194,16 @@ def _select(X: Interactions, job: dict) -> dict[str, Any]:
     model = dataclasses.replace(method.model, rank=job["rank"])
     if job["setting"] == "authors":
         best = selection.authors_rule(
-            key, dataclasses.replace(model, iterations=job["iterations"]), train,
-            learning_rates=job["grid"]["learning_rate"], regs=job["grid"]["reg"],
-            ranks=(job["rank"],), first_rank=job["rank"], splits=job["splits"], progress=False,
-        )  # fmt: skip
+            key,
+            dataclasses.replace(model, iterations=job["iterations"]),
+            train,
+            learning_rates=job["grid"]["learning_rate"],
+            regs=job["grid"]["reg"],
+            ranks=(job["rank"],),
+            first_rank=job["rank"],
+            splits=job["splits"],
+            progress=False,
+        )
         before = [] if best.before is None else best.before.means()
         hyper = {k: v for k, v in best.best.items() if k != "rank"}
         return {"hyper": hyper, "scores": before + best.means()}

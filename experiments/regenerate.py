@@ -91,8 +91,12 @@ def make(name: str, config: Config) -> list[pathlib.Path]:
 def configured(module: Any, name: str, config: Config) -> Any:
     """The module's Config at the preset, with our folders."""
     known = {f.name for f in dataclasses.fields(module.Config)}
-    ours = {"out": config.out, "results": f"{config.out}/{name}.jsonl", "limit": config.limit,
-            "data_dir": config.data_dir}  # fmt: skip
+    ours = {
+        "out": config.out,
+        "results": f"{config.out}/{name}.jsonl",
+        "limit": config.limit,
+        "data_dir": config.data_dir,
+    }
     quick = getattr(module, "QUICK", {}) if config.preset == "quick" else {}
     return module.Config(**quick, **{k: v for k, v in ours.items() if k in known})
 

@@ -99,12 +99,19 @@ def _jobs(
 ) -> list[dict]:
     """A row that stands in both tables is one cell."""
     return [
-        {"kind": "split", "dataset": name, "method": method, "seed": config.first_seed + s,
-         "rank": config.rank, "held_out": config.held_out, "change": _settings(name, change)}
+        {
+            "kind": "split",
+            "dataset": name,
+            "method": method,
+            "seed": config.first_seed + s,
+            "rank": config.rank,
+            "held_out": config.held_out,
+            "change": _settings(name, change),
+        }
         for name in datasets
         for s in range(seeds if name == "ml-100k" else config.seeds_large)
         for method, change in table.items()
-    ]  # fmt: skip
+    ]
 
 
 def _settings(dataset: str, change: dict[str, Any]) -> dict[str, Any]:
@@ -163,9 +170,16 @@ def _peer(change: dict[str, Any], train: Interactions, rank: int) -> Factors:
     power = change.get("reg_power", 0.0)
     scaled = wrmf.scaled_reg(train, 1.0, power, 1 / alpha)[0].mean()  # mean λ_i stays the tuned λ
     return wrmf.fit(
-        jax.random.key(0), train, rank=rank, reg=reg / scaled, alpha=alpha - 1, sweeps=15,
-        cg_steps=3, reg_power=power, reg_offset=1 / alpha,
-    )  # fmt: skip
+        jax.random.key(0),
+        train,
+        rank=rank,
+        reg=reg / scaled,
+        alpha=alpha - 1,
+        sweeps=15,
+        cg_steps=3,
+        reg_power=power,
+        reg_offset=1 / alpha,
+    )
 
 
 def _warp(train: Interactions, rank: int, epochs: int, alpha: float = 0.0) -> Factors:
@@ -223,8 +237,10 @@ def _scores(config: Config, job: dict) -> dict[str, Any]:
     for name, (U, V) in models.items():
         s = np.asarray(V @ U[user], float)
         s = (s - s[negative].mean()) / (s[seen].mean() - s[negative].mean())
-        found[name] = {k: np.round(s[v], 4).tolist()
-                       for k, v in (("seen", seen), ("held out", held), ("negative", negative))}  # fmt: skip
+        found[name] = {
+            k: np.round(s[v], 4).tolist()
+            for k, v in (("seen", seen), ("held out", held), ("negative", negative))
+        }
     return {"user": user, "scores": found}
 
 

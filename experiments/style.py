@@ -37,9 +37,13 @@ def panels(
     plt.rcParams.update(STYLE)  # pyright: ignore
     heights = height if isinstance(height, list) else [height] * rows
     return plt.subplots(
-        rows, columns, figsize=(width * columns, sum(heights)), layout="constrained", squeeze=False,
+        rows,
+        columns,
+        figsize=(width * columns, sum(heights)),
+        layout="constrained",
+        squeeze=False,
         height_ratios=heights,
-    )  # fmt: skip
+    )
 
 
 def save(figure: Figure, out: str | pathlib.Path, name: str) -> list[pathlib.Path]:

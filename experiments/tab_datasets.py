@@ -59,8 +59,13 @@ def _record(name, rule, printed, ours, *, note="", exact) -> dict:
     """`equal` is None where equality is not claimed: nothing to compare, or a random draw."""
     equal = ours == printed if exact and ours and printed else None
     return {
-        "dataset": name, "filter": rule, "paper": printed, "ours": ours, "equal": equal, "note": note,
-    }  # fmt: skip
+        "dataset": name,
+        "filter": rule,
+        "paper": printed,
+        "ours": ours,
+        "equal": equal,
+        "note": note,
+    }
 
 
 def draw(records: list[dict], path: str | None = None) -> str:

@@ -25,9 +25,11 @@ class Config(protocol.Config):
 
 
 QUICK = {
-    "select": False, "splits": 1, "datasets": ("ml-100k", "flixster"),
+    "select": False,
+    "splits": 1,
+    "datasets": ("ml-100k", "flixster"),
     "methods": ("WRMF", "MFAUC hinge", "MFAUC square", "MFAUC", "Popularity"),
-}  # fmt: skip
+}
 
 
 def run(config: Config) -> list[dict]:

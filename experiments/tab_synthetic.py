@@ -22,10 +22,20 @@ class Config(protocol.Config):
 
 
 QUICK = {
-    "select": False, "splits": 1, "iterations": 150, "datasets": ("synthetic2",),
-    "methods": ("SoftImpute", "WRMF", "MFAUC hinge", "MFAUC square", "MFAUC logistic", "MFAUC",
-                "Popularity"),
-}  # fmt: skip
+    "select": False,
+    "splits": 1,
+    "iterations": 150,
+    "datasets": ("synthetic2",),
+    "methods": (
+        "SoftImpute",
+        "WRMF",
+        "MFAUC hinge",
+        "MFAUC square",
+        "MFAUC logistic",
+        "MFAUC",
+        "Popularity",
+    ),
+}
 
 
 def run(config: Config) -> list[dict]:

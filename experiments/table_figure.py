@@ -46,14 +46,26 @@ def _panel(ax, rows: list[comparison.Row], names: list[str], column: str) -> Non
         shift = 0.22 * (number - (len(settings) - 1) / 2)
         y = [names.index(row.method) + shift for row in mine]
         ax.errorbar(
-            [row.ours[column] for row in mine], y, xerr=[row.half[column] for row in mine],
-            fmt=marker, ms=4, color=colour, capsize=2, lw=1, label=f"{label}, 95 % interval",
-        )  # fmt: skip
+            [row.ours[column] for row in mine],
+            y,
+            xerr=[row.half[column] for row in mine],
+            fmt=marker,
+            ms=4,
+            color=colour,
+            capsize=2,
+            lw=1,
+            label=f"{label}, 95 % interval",
+        )
     printed = {row.method: row.paper[column] for row in rows if row.paper}
     ax.plot(
-        list(printed.values()), [names.index(m) for m in printed], "D", ms=7, mfc="none", mec="black",
+        list(printed.values()),
+        [names.index(m) for m in printed],
+        "D",
+        ms=7,
+        mfc="none",
+        mec="black",
         label="paper",
-    )  # fmt: skip
+    )
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.xaxis.set_major_locator(ticker.MaxNLocator(6))

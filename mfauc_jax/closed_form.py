@@ -24,7 +24,7 @@ SLOPES: dict[Callable, Callable] = {
     losses.sigmoid: lambda x, beta: beta * jnp.exp(-beta * x) / (1 + jnp.exp(-beta * x)) ** 2,
 }
 PRINTED_SLOPES = SLOPES | {
-    losses.sigmoid: lambda x, beta: beta / (1 + jnp.exp(-beta * x)) ** 2,  # σ², E3
+    losses.sigmoid: lambda x, beta: beta / (1 + jnp.exp(-beta * x)) ** 2  # σ², E3
 }
 # φ′(C)
 STEEPNESS: dict[Callable, Callable] = {

@@ -86,8 +86,9 @@ def fold_in(
         name = getattr(objective.loss.func, "__name__", "the loss")
         warnings.warn(
             f"{name} with {objective.weighting.func.__name__} is not convex: fold-in descends from "
-            "u = 0 to a local minimum, with no bound on what is missed", stacklevel=2,
-        )  # fmt: skip
+            "u = 0 to a local minimum, with no bound on what is missed",
+            stacklevel=2,
+        )
     square = (
         objective.loss.func is losses.square and objective.weighting.func is weightings.identity
     )

@@ -158,12 +158,7 @@ class Interactions:
 
     @classmethod
     def from_pairs(
-        cls,
-        users: Any,
-        items: Any,
-        *,
-        shape: tuple[int, int] | None = None,
-        confidence: Any = None,
+        cls, users: Any, items: Any, *, shape: tuple[int, int] | None = None, confidence: Any = None
     ) -> "Interactions":
         """X from one (user, item) pair for each positive.
 

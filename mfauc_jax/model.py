@@ -10,17 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from mfauc_jax import (
-    draws,
-    exact,
-    factors,
-    ids,
-    item_weights,
-    metrics,
-    model_file,
-    ranking,
-    routes,
-)
+from mfauc_jax import draws, exact, factors, ids, item_weights, metrics, model_file, ranking, routes
 from mfauc_jax.checkpoints import Checkpoints
 from mfauc_jax.distributed import total
 from mfauc_jax.factors import Factors
@@ -91,22 +81,40 @@ class MFAUC:
     @classmethod
     def paper(cls, loss: str = "square_hinge", **changes: Any) -> "MFAUC":
         """The paper's model: all users alike, one λ, no spread penalty, Algorithm 1, k = 8."""
-        setting = {"loss": loss, "rank": 8, "reg": 0.1, "spread": 0.0, "user_power": 0.0,
-                   "tau": 0.0, "tau_neg": None, "solver": "sequential", "average_start": 30,
-                   "average_eta": 0.0}  # fmt: skip
+        setting = {
+            "loss": loss,
+            "rank": 8,
+            "reg": 0.1,
+            "spread": 0.0,
+            "user_power": 0.0,
+            "tau": 0.0,
+            "tau_neg": None,
+            "solver": "sequential",
+            "average_start": 30,
+            "average_eta": 0.0,
+        }
         return cls(**(setting | changes))
 
     @classmethod
     def authors(cls, loss: str = "square_hinge", **changes: Any) -> "MFAUC":
         """The paper's model as the authors' figures ran it: unit steps of α = .05, η = 5."""
-        setting = {"step_rule": "unit", "fixed_order": True, "new_user": True, "average_eta": 5.0,
-                   "average_since": 0, "learning_rate": 0.05}  # fmt: skip
+        setting = {
+            "step_rule": "unit",
+            "fixed_order": True,
+            "new_user": True,
+            "average_eta": 5.0,
+            "average_since": 0,
+            "learning_rate": 0.05,
+        }
         return cls.paper(loss, **(setting | changes))
 
     def __repr__(self) -> str:
         """What differs from the defaults, to paste back."""
-        given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)
-                 if getattr(self, f.name) is not f.default and getattr(self, f.name) != f.default}  # fmt: skip
+        given = {
+            f.name: getattr(self, f.name)
+            for f in dataclasses.fields(self)
+            if getattr(self, f.name) is not f.default and getattr(self, f.name) != f.default
+        }
         shown = (f"{k}={getattr(v, '__name__', None) or repr(v)}" for k, v in given.items())
         return f"MFAUC({', '.join(shown)})"
 
@@ -359,12 +367,18 @@ class MFAUC:
             hyper = dataclasses.replace(self, solver="minibatch")
         solver = routes.solver(hyper, routes.objective(self, X, weights))
         fitted = fit(
-            key_fit, lambda _: solver, Factors(U, V), solver.prepare(X, weights), iterations,
+            key_fit,
+            lambda _: solver,
+            Factors(U, V),
+            solver.prepare(X, weights),
+            iterations,
             progress=self.progress,
-        )  # fmt: skip
+        )
         last = self.history_[-1] if self.history_ else {"iteration": 0, "seconds": 0.0}
-        later = [{k: v + last.get(k, 0) if k in ("iteration", "seconds") else v for k, v in r.items()}
-                 for r in fitted.history]  # fmt: skip
+        later = [
+            {k: v + last.get(k, 0) if k in ("iteration", "seconds") else v for k, v in r.items()}
+            for r in fitted.history
+        ]
         return self._keep(X, fitted._replace(history=self.history_ + later))
 
     def _refuse_folded(self, what: str) -> None:
@@ -390,8 +404,12 @@ class MFAUC:
         """
         factors, history = self._fitted(), self.history_
         self._refuse_folded("save")
-        summary = {"iterations": len(history), "stopped": self.stopped_,
-                   "last": history[-1] if history else {}, "history": history}  # fmt: skip
+        summary = {
+            "iterations": len(history),
+            "stopped": self.stopped_,
+            "last": history[-1] if history else {},
+            "history": history,
+        }
         contents = model_file.Contents(factors, self.train_, self.get_params(), summary)
         model_file.write(path, contents)
 
@@ -408,12 +426,18 @@ class MFAUC:
         known = {f.name for f in dataclasses.fields(cls)}
         later = sorted(found.params.keys() - known)
         if later:
-            warnings.warn(f"{path}: {', '.join(later)} of mfauc_jax {found.library_version} "
-                          "is unknown here and left out", stacklevel=2)  # fmt: skip
+            warnings.warn(
+                f"{path}: {', '.join(later)} of mfauc_jax {found.library_version} "
+                "is unknown here and left out",
+                stacklevel=2,
+            )
         for name in found.give_again:
             if name not in given:
-                warnings.warn(f"{path}: {name} was {found.params[name]}, which a file cannot hold; to fit or "
-                              f"fold in, give it again: MFAUC.load(path, {name}=…)", stacklevel=2)  # fmt: skip
+                warnings.warn(
+                    f"{path}: {name} was {found.params[name]}, which a file cannot hold; to fit or "
+                    f"fold in, give it again: MFAUC.load(path, {name}=…)",
+                    stacklevel=2,
+                )
         model = cls(**{k: v for k, v in found.params.items() if k in known})
         model.set_params(**given)
         history, stopped = found.training.get("history", []), found.training.get("stopped", "")

@@ -101,8 +101,14 @@ def roc(
     colour, line, _ = _next(ax)
     if len(ax.lines) == 0:
         ax.plot([0, max_fpr], [0, max_fpr], color=GREY, linewidth=0.8, label="_chance")
-        ax.annotate("chance", (0.8 * max_fpr, 0.8 * max_fpr), (4, -10), color=GREY, fontsize=8,
-                    textcoords="offset points")  # fmt: skip
+        ax.annotate(
+            "chance",
+            (0.8 * max_fpr, 0.8 * max_fpr),
+            (4, -10),
+            color=GREY,
+            fontsize=8,
+            textcoords="offset points",
+        )
     text = f"{label} of {curve.users} users, AUC {area:.3f}"
     ax.plot(curve.fpr, curve.tpr, line, color=colour, label=text)
     shade = f"the middle {band:.0%} of users"
@@ -145,8 +151,17 @@ def auc_against_activity(
     colour, line, mark = _next(ax)
     ax.plot(length, auc, ".", color=colour, alpha=0.15, markersize=3, label="_users", zorder=1)
     text = f"median and quartiles, {len(auc)} users"
-    ax.errorbar(centre, middle, (middle - low, high - middle), color=colour, linestyle=line, marker=mark,
-                capsize=3, label=text if label is None else f"{label}: {text}", zorder=3)  # fmt: skip
+    ax.errorbar(
+        centre,
+        middle,
+        (middle - low, high - middle),
+        color=colour,
+        linestyle=line,
+        marker=mark,
+        capsize=3,
+        label=text if label is None else f"{label}: {text}",
+        zorder=3,
+    )
     ax.set_xscale("log")
     ax.set_xlabel("training items of the user (number)")
     ax.set_ylabel("AUC on the user's held-out items")
@@ -179,8 +194,16 @@ def popularity_against_exposure(
         x = np.array([1, max(had.max(), 2)])
         ax.plot(x, x * shown.sum() / had.sum(), color=GREY, linewidth=0.8, label="in proportion")
     text = f"{covered:.0%} of items shown; the most popular tenth fills {share:.0%}"
-    ax.plot(had, shown, mark, color=colour, alpha=0.35, markersize=3, markeredgewidth=0,
-            label=text if label is None else f"{label}: {text}")  # fmt: skip
+    ax.plot(
+        had,
+        shown,
+        mark,
+        color=colour,
+        alpha=0.35,
+        markersize=3,
+        markeredgewidth=0,
+        label=text if label is None else f"{label}: {text}",
+    )
     ax.set_xscale("symlog", linthresh=1)
     ax.set_yscale("symlog", linthresh=1)
     ax.set_xlim(-0.2 if had.min() == 0 else 0.8, None)

@@ -111,9 +111,14 @@ def solver(hyper: Hyper, objective: Objective) -> base.Solver:
             objective, rate, average, blockwise.Settings(hyper.blocks, mesh, sizes)
         )
     settings = sequential.Settings(
-        hyper.num_users, hyper.num_items, hyper.step_rule, hyper.fixed_order, hyper.new_user,
-        hyper.stratified, hyper.max_norm,
-    )  # fmt: skip
+        hyper.num_users,
+        hyper.num_items,
+        hyper.step_rule,
+        hyper.fixed_order,
+        hyper.new_user,
+        hyper.stratified,
+        hyper.max_norm,
+    )
     return sequential.make(objective, rate, average, settings)
 
 

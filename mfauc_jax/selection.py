@@ -27,8 +27,16 @@ from mfauc_jax.interactions import Interactions
 from mfauc_jax.model import MFAUC
 from mfauc_jax.selected import MINIMISED, Cells, Selection
 
-IDLE = ("record_every", "tolerance", "validate_every", "patience", "metric", "checkpoint_dir",
-        "checkpoint_every", "progress")  # fmt: skip
+IDLE = (
+    "record_every",
+    "tolerance",
+    "validate_every",
+    "patience",
+    "metric",
+    "checkpoint_dir",
+    "checkpoint_every",
+    "progress",
+)
 
 
 def select(
@@ -72,11 +80,16 @@ def select(
     cells = [(number, split, group) for number, split in enumerate(parts) for group in groups]
     _check_criterion(criterion, parts[0])
     _check_effect(model, grid, groups, parts[0])
-    kept = Cells(folder, {
-        "model": {k: v for k, v in model.get_params().items() if k not in IDLE},
-        "grid": dict(grid), "criterion": criterion, "data": digest(X),
-        "splits": [digest(split.train) for split in parts],
-    })  # fmt: skip
+    kept = Cells(
+        folder,
+        {
+            "model": {k: v for k, v in model.get_params().items() if k not in IDLE},
+            "grid": dict(grid),
+            "criterion": criterion,
+            "data": digest(X),
+            "splits": [digest(split.train) for split in parts],
+        },
+    )
     table = []
     hide = not sys.stderr.isatty() if progress is None else not progress
     for place, (number, split, group) in enumerate(tqdm(cells, desc="select", disable=hide)):
@@ -114,14 +127,23 @@ def authors_rule(
     at = {name: options[name] for name in ("at_once", "progress") if name in options}
     inside = (lambda name: None) if folder is None else (lambda name: f"{folder}/{name}")
     first = select(
-        key, dataclasses.replace(model, reg=first_reg, rank=first_rank), X,
-        {"learning_rate": list(learning_rates)}, splits=[Split(X, _nothing(X))],
-        criterion="objective", folder=inside("learning_rate"), **at,
-    )  # fmt: skip
+        key,
+        dataclasses.replace(model, reg=first_reg, rank=first_rank),
+        X,
+        {"learning_rate": list(learning_rates)},
+        splits=[Split(X, _nothing(X))],
+        criterion="objective",
+        folder=inside("learning_rate"),
+        **at,
+    )
     second = select(
-        key, dataclasses.replace(model, **first.best), X, {"rank": list(ranks), "reg": list(regs)},
-        folder=inside("rank_reg"), **options,
-    )  # fmt: skip
+        key,
+        dataclasses.replace(model, **first.best),
+        X,
+        {"rank": list(ranks), "reg": list(regs)},
+        folder=inside("rank_reg"),
+        **options,
+    )
     return dataclasses.replace(second, best=first.best | second.best, before=first)
 
 

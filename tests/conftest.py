@@ -16,7 +16,10 @@ jax.config.update("jax_disable_most_optimizations", True)  # tests compile more 
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 settings.register_profile(
-    "mfauc", deadline=None, derandomize=True, max_examples=25,
+    "mfauc",
+    deadline=None,
+    derandomize=True,
+    max_examples=25,
     suppress_health_check=[HealthCheck.too_slow],
-)  # fmt: skip
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "mfauc"))

@@ -25,8 +25,17 @@ def matrix(m: int = 40, n: int = 24) -> np.ndarray:
 
 def model(**changes) -> mf.MFAUC:
     """What every process fits, and the one that the others are compared with."""
-    setting = {"solver": "blockwise", "blocks": 4, "loss": "square_hinge", "rank": 3, "batch": 8,
-               "iterations": 6, "num_pos": 2, "num_neg": 3, "checkpoint_every": 2}  # fmt: skip
+    setting = {
+        "solver": "blockwise",
+        "blocks": 4,
+        "loss": "square_hinge",
+        "rank": 3,
+        "batch": 8,
+        "iterations": 6,
+        "num_pos": 2,
+        "num_neg": 3,
+        "checkpoint_every": 2,
+    }
     return mf.MFAUC(**(setting | changes))
 
 

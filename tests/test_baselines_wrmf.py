@@ -96,9 +96,15 @@ def test_fixed_point_is_not_above_implicits():
     ours = wrmf.fit(KEY, X, rank=4, reg=1.0, alpha=2.0, sweeps=300)
     with threadpoolctl.threadpool_limits(1, "blas"):
         peer = AlternatingLeastSquares(
-            4, regularization=1.0, alpha=3.0, iterations=300, use_cg=False, random_state=0,
-            dtype=np.float64, num_threads=1,
-        )  # fmt: skip
+            4,
+            regularization=1.0,
+            alpha=3.0,
+            iterations=300,
+            use_cg=False,
+            random_state=0,
+            dtype=np.float64,
+            num_threads=1,
+        )
         peer.fit(scipy.sparse.csr_matrix(values), show_progress=False)
     theirs = Factors(jnp.asarray(peer.user_factors), jnp.asarray(peer.item_factors))
     at_ours, at_theirs = (float(wrmf.objective(f, X, reg=1.0, alpha=2.0)) for f in (ours, theirs))

@@ -4,9 +4,19 @@ from experiments import bench_exact
 from experiments.bench_exact import Config
 
 TINY = Config(
-    parts=("user", "matrix", "stream"), rank=3, items=60, positives=5, sizes=(50, 100), matrix=(12, 10, 40), repeats=1,
-    stream_users=50, stream_items=100, stream_positives=4, negatives=3, batch=16,
-)  # fmt: skip
+    parts=("user", "matrix", "stream"),
+    rank=3,
+    items=60,
+    positives=5,
+    sizes=(50, 100),
+    matrix=(12, 10, 40),
+    repeats=1,
+    stream_users=50,
+    stream_items=100,
+    stream_positives=4,
+    negatives=3,
+    batch=16,
+)
 
 
 def test_every_part_measures_something(capsys):

@@ -11,8 +11,14 @@ from mfauc_jax.data import synthetic
 
 
 def record(method, *points, **more):
-    return {"dataset": "ml-1m", "method": method, "points": list(points), "compile": 0.0,
-            "cached": 0.0, **more}  # fmt: skip
+    return {
+        "dataset": "ml-1m",
+        "method": method,
+        "points": list(points),
+        "compile": 0.0,
+        "cached": 0.0,
+        **more,
+    }
 
 
 def test_ratios_are_of_the_first_time_both_levels_are_reached():
@@ -29,18 +35,27 @@ def test_ratios_are_of_the_first_time_both_levels_are_reached():
 
 def test_compilation_counts_cold_and_from_the_cache():
     ours = record("MFAUC", (1.0, 0.95, 0.1)) | {"dataset": "ml-100k", "compile": 3.0, "cached": 0.5}
-    others = [record(m, (2.0, 0.95, 0.1)) | {"dataset": "ml-100k"}
-              for m in ("implicit ALS", "lightfm WARP")]  # fmt: skip
+    others = [
+        record(m, (2.0, 0.95, 0.1)) | {"dataset": "ml-100k"}
+        for m in ("implicit ALS", "lightfm WARP")
+    ]
     found = [ratio for _, ratio, _ in bench_speed.targets([ours, *others], "ml-100k")]
     assert found == [0.5, 2.0, 0.75]
 
 
 def test_exponents_are_slopes_without_what_an_idle_process_holds():
     records = [
-        {"route": "a", "series": "nnz", "nnz": nnz, "seconds": 1e-6 * nnz, "compile": 2.0,
-         "memory": 0.3 + 1e-7 * nnz**0.5, "idle": 0.3}
+        {
+            "route": "a",
+            "series": "nnz",
+            "nnz": nnz,
+            "seconds": 1e-6 * nnz,
+            "compile": 2.0,
+            "memory": 0.3 + 1e-7 * nnz**0.5,
+            "idle": 0.3,
+        }
         for nnz in (10, 10**6, 10**8, 10**10)
-    ]  # fmt: skip
+    ]
     found = bench_scaling.exponents(records, least=1000)
     assert found["a", "nnz", "seconds"] == pytest.approx(1.0)
     assert found["a", "nnz", "compile"] == pytest.approx(0.0, abs=1e-9)

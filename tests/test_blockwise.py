@@ -169,9 +169,18 @@ def test_the_model_gives_users_back_in_their_order():
     board = quiet(((i + j) % 2 == 0) & (i != j))
     seen = []
     model = mf.MFAUC(
-        rank=3, loss="square_hinge", solver="blockwise", blocks=4, reg=1e-3, spread=0.0,
-        user_power=0.0, iterations=100, learning_rate=0.3, start_scale=0.5, average_start=50,
-    )  # fmt: skip
+        rank=3,
+        loss="square_hinge",
+        solver="blockwise",
+        blocks=4,
+        reg=1e-3,
+        spread=0.0,
+        user_power=0.0,
+        iterations=100,
+        learning_rate=0.3,
+        start_scale=0.5,
+        average_start=50,
+    )
     model.fit(board, callbacks=[lambda s, found, record: seen.append(found)])
     items, _ = model.recommend(range(50), n=1)
     assert (items[:, 0] == np.arange(50)).all()  # the held-out diagonal

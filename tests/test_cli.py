@@ -142,7 +142,7 @@ def test_every_hyper_parameter_is_an_option_with_its_default():
         (("select", "r.csv", "--grid", "rank=2,x"), "'x' is not a whole number"),
         (("certify", "m", "h.csv", "--delta", "1"), "--delta: 1 is not in"),
     ],
-)  # fmt: skip
+)
 def test_wrong_usage_is_one_line_and_exit_code_2(argv, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = fails(*argv, code=2)
@@ -201,8 +201,19 @@ def test_params_come_from_preset_file_and_flags_in_that_order(home, tmp_path):
 
 def test_validation_chooses_the_iteration_and_then_everything_trains(home, tmp_path):
     out = tmp_path / "m"
-    ran = run("fit", home / "train.csv", "--out", out, "--validate", "1", "--plot", tmp_path / "p.png",
-              "--checkpoint_dir", tmp_path / "states", *TINY)  # fmt: skip
+    ran = run(
+        "fit",
+        home / "train.csv",
+        "--out",
+        out,
+        "--validate",
+        "1",
+        "--plot",
+        tmp_path / "p.png",
+        "--checkpoint_dir",
+        tmp_path / "states",
+        *TINY,
+    )
     assert ran.code == 0 and "held-out auc" in ran.err
     model = MFAUC.load(out)
     assert model.train_.nnz == data.read_ratings(home / "train.csv").nnz
@@ -284,8 +295,11 @@ def test_csv_parquet_and_json_say_the_same(home, tmp_path):
     rows = pl.read_csv(tmp_path / "a.csv").rows()
     assert pl.read_parquet(tmp_path / "a.parquet").rows() == rows
     lists = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
-    flat = [(one["user"], pick["item"], rank, pick["score"])
-            for one in lists for rank, pick in enumerate(one["list"], 1)]  # fmt: skip
+    flat = [
+        (one["user"], pick["item"], rank, pick["score"])
+        for one in lists
+        for rank, pick in enumerate(one["list"], 1)
+    ]
     assert flat == rows
     assert json.loads(run(*asked[:-1], "--format", "json").out) == lists
     assert run("recommend", home / "model", "ann", "ann", "--n", "3").out.count("\n") == 4
@@ -413,8 +427,17 @@ def test_an_evaluation_is_drawn(home, tmp_path):
 
 def test_selection_writes_what_fit_reads(home, tmp_path):
     asked = ("select", home / "train.csv", *TINY, "--splits", "1", "--per_user", "1")
-    ran = run(*asked, "--grid", "reg=0.1,1", "--criterion", "auc", "--out", tmp_path / "best.json",
-              "--plot", tmp_path / "map.png")  # fmt: skip
+    ran = run(
+        *asked,
+        "--grid",
+        "reg=0.1,1",
+        "--criterion",
+        "auc",
+        "--out",
+        tmp_path / "best.json",
+        "--plot",
+        tmp_path / "map.png",
+    )
     assert ran.code == 0, ran.err
     assert ran.out.splitlines()[0].split()[:2] == ["reg", "auc"]
     best = json.loads((tmp_path / "best.json").read_text())
@@ -516,8 +539,12 @@ def test_as_a_process_it_caches_programs_and_a_closed_pipe_is_silent(home, tmp_p
     command = " ".join(f"'{word}'" for word in words)
     ran = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command} | true; echo $?"],
-        env=environment, capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
     assert (ran.stdout, ran.stderr) == ("0\n", "")
     assert list((tmp_path / "mfauc").iterdir())
 
@@ -527,10 +554,37 @@ def test_as_a_process_it_caches_programs_and_a_closed_pipe_is_silent(home, tmp_p
 NAMES = [ending.lstrip(".") if "." not in ending[1:] else ending for ending, _ in layouts.ENDINGS]
 FILES = ["ratings.csv", "model", "missing", "folder", "empty.csv", "noise.csv", "new", "new.csv"]
 WORDS = [
-    *FILES, "ann", "nobody", "日本", "\udcff", "", "-", "--", "0", "1", "-1", "2", "1e309", "nan", "none",
-    "9" * 40, "reg=0.1,1", "rank=x", "=", "csv", "json", "parquet", "square", "tanh", "C1", "ml-100k",
-    "utf-16", "user", "true", "a\0b",
-]  # fmt: skip
+    *FILES,
+    "ann",
+    "nobody",
+    "日本",
+    "\udcff",
+    "",
+    "-",
+    "--",
+    "0",
+    "1",
+    "-1",
+    "2",
+    "1e309",
+    "nan",
+    "none",
+    "9" * 40,
+    "reg=0.1,1",
+    "rank=x",
+    "=",
+    "csv",
+    "json",
+    "parquet",
+    "square",
+    "tanh",
+    "C1",
+    "ml-100k",
+    "utf-16",
+    "user",
+    "true",
+    "a\0b",
+]
 
 
 @functools.cache
@@ -544,14 +598,28 @@ def flags() -> list[str]:
     return sorted(found)
 
 
-COMMANDS = [["fit"], ["select"], ["recommend"], ["similar"], ["evaluate"], ["certify"],
-            ["data", "list"], ["data", "download"], ["data", "describe"], ["data", "split"]]  # fmt: skip
+COMMANDS = [
+    ["fit"],
+    ["select"],
+    ["recommend"],
+    ["similar"],
+    ["evaluate"],
+    ["certify"],
+    ["data", "list"],
+    ["data", "download"],
+    ["data", "describe"],
+    ["data", "split"],
+]
 PREFIX = {
-    "fit": ["ratings.csv", "--out", "new"], "select": ["ratings.csv", "--grid", "reg=1,2"],
-    "recommend": ["model"], "similar": ["model"], "evaluate": ["model", "ratings.csv"],
-    "certify": ["model", "ratings.csv"], "describe": ["ratings.csv"],
+    "fit": ["ratings.csv", "--out", "new"],
+    "select": ["ratings.csv", "--grid", "reg=1,2"],
+    "recommend": ["model"],
+    "similar": ["model"],
+    "evaluate": ["model", "ratings.csv"],
+    "certify": ["model", "ratings.csv"],
+    "describe": ["ratings.csv"],
     "split": ["ratings.csv", "--train", "new.csv", "--test", "new2.csv"],
-}  # fmt: skip
+}
 
 
 @st.composite
@@ -560,8 +628,11 @@ def command_lines(draw):
     words = words + (PREFIX.get(words[-1], []) if draw(st.booleans()) else [])
     option = st.tuples(st.sampled_from(flags()), st.sampled_from(WORDS)).map(list)
     bare = st.sampled_from([*WORDS, *flags()]).map(lambda word: [word])
-    for part in draw(st.lists(st.one_of(option, option, bare, st.text(max_size=5).map(lambda t: [t])),
-                              max_size=5)):  # fmt: skip
+    for part in draw(
+        st.lists(
+            st.one_of(option, option, bare, st.text(max_size=5).map(lambda t: [t])), max_size=5
+        )
+    ):
         words = words + part
     return words
 
@@ -594,20 +665,49 @@ def test_no_arguments_lead_to_a_traceback_or_a_partial_file(home, words):
 
 LINES = st.lists(
     st.lists(
-        st.sampled_from(["1", "2", "user", "item", "rating", "x", "", "3.5", "nan", "1e400", '"', '"a"', "é",
-                         "user_id:token", "item_id:float", "9" * 30, "-0", "007", "2007-10-10", "\0", "\r"]),
-        min_size=1, max_size=5,
-    ), max_size=6,
-)  # fmt: skip
+        st.sampled_from(
+            [
+                "1",
+                "2",
+                "user",
+                "item",
+                "rating",
+                "x",
+                "",
+                "3.5",
+                "nan",
+                "1e400",
+                '"',
+                '"a"',
+                "é",
+                "user_id:token",
+                "item_id:float",
+                "9" * 30,
+                "-0",
+                "007",
+                "2007-10-10",
+                "\0",
+                "\r",
+            ]
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    max_size=6,
+)
 CONTENT = st.one_of(
     st.binary(max_size=60),
     st.tuples(LINES, st.sampled_from([",", "\t", "::", ";", '";"', " "])).map(
         lambda t: "\n".join(t[1].join(line) for line in t[0]).encode()
     ),
-    st.sampled_from(["user,item,rating\n", "user\titem\n", "user_id:token\titem_id:token\n"]).flatmap(
-        lambda head: st.text(max_size=40).map(lambda tail: (head + tail).encode("utf-8", "surrogatepass"))
+    st.sampled_from(
+        ["user,item,rating\n", "user\titem\n", "user_id:token\titem_id:token\n"]
+    ).flatmap(
+        lambda head: st.text(max_size=40).map(
+            lambda tail: (head + tail).encode("utf-8", "surrogatepass")
+        )
     ),
-)  # fmt: skip
+)
 
 
 @settings(max_examples=100)

@@ -33,9 +33,12 @@ def start(out: pathlib.Path, count: int, **options) -> list[subprocess.Popen]:
         started.append(
             subprocess.Popen(
                 [sys.executable, str(script), json.dumps(chosen)],
-                env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
             )
-        )  # fmt: skip
+        )
     return started
 
 
@@ -100,10 +103,7 @@ def test_an_absent_coordinator_is_an_error_not_a_hang(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    code = (
-        "from mfauc_jax import distributed;"
-        f"distributed.initialize('{address}', 2, 1, timeout=3)"
-    )  # fmt: skip
+    code = f"from mfauc_jax import distributed;distributed.initialize('{address}', 2, 1, timeout=3)"
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     began = time.monotonic()
     done = subprocess.run(

@@ -7,9 +7,14 @@ import pytest
 from experiments import fig_bounds, results
 
 TINY = fig_bounds.Config(
-    users=(30, 60), scales=(0.1, 1.0), sizes=(5, 20), designs=(16, 32),
-    num_items=40, draws=20, repeats=20,
-)  # fmt: skip
+    users=(30, 60),
+    scales=(0.1, 1.0),
+    sizes=(5, 20),
+    designs=(16, 32),
+    num_items=40,
+    draws=20,
+    repeats=20,
+)
 
 
 @pytest.fixture(scope="module")

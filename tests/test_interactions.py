@@ -112,7 +112,11 @@ def bad(value):
         (lambda: Interactions.of(([1, 2], [1.5, np.nan])), TypeError, "item id"),
         (lambda: Interactions.of(([1, 2], [1])), ValueError, "2 users but 1 items"),
         (lambda: Interactions.of((["a", 1], [1, 2])), TypeError, "mix strings and integers"),
-        (lambda: Interactions.from_pairs([0, 5], [0, 1], shape=(3, 3)), ValueError, "user 5 is out"),
+        (
+            lambda: Interactions.from_pairs([0, 5], [0, 1], shape=(3, 3)),
+            ValueError,
+            "user 5 is out",
+        ),
         (lambda: Interactions.from_pairs([0, -1], [0, 1], shape=(3, 3)), ValueError, "user -1"),
         (lambda: Interactions.from_pairs(["a"], [1], shape=(3, 3)), TypeError, "not a position"),
         (lambda: Interactions.from_csr([0, 2], [1, 0], 3), ValueError, "row 0 is unsorted"),
@@ -120,12 +124,26 @@ def bad(value):
         (lambda: Interactions.from_csr([0, 1], [3], 3), ValueError, "item 3 is outside"),
         (lambda: Interactions.from_csr([0, 2, 1, 3], [0, 1, 2], 3), ValueError, "falls at row 1"),
         (lambda: Interactions.from_csr([0, 2], [0.0, 1.0], 3), TypeError, "float64"),
-        (lambda: Interactions.of(pd.DataFrame({"user": [1, None], "item": [1, 2]})), (TypeError, ValueError), "user"),
-        (lambda: Interactions.from_frame(pl.DataFrame({"a": [1]}), user="a", item="b"), ValueError, "no column 'b'; the frame has a"),
-        (lambda: Interactions.from_frame(pl.DataFrame({"a": ["x", None], "b": ["y", "z"]}), user="a", item="b"), ValueError, "1 missing"),
+        (
+            lambda: Interactions.of(pd.DataFrame({"user": [1, None], "item": [1, 2]})),
+            (TypeError, ValueError),
+            "user",
+        ),
+        (
+            lambda: Interactions.from_frame(pl.DataFrame({"a": [1]}), user="a", item="b"),
+            ValueError,
+            "no column 'b'; the frame has a",
+        ),
+        (
+            lambda: Interactions.from_frame(
+                pl.DataFrame({"a": ["x", None], "b": ["y", "z"]}), user="a", item="b"
+            ),
+            ValueError,
+            "1 missing",
+        ),
         (lambda: factors.gaussian(jax.random.key(0), 3, 4, 0), ValueError, "rank = 0"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_named(call, error, says):
     with pytest.raises(error, match=says):
         call()

@@ -18,9 +18,17 @@ def X():
 
 def test_the_papers_rows_are_there():
     printed = [
-        "SoftImpute", "WRMF", "MFAUC hinge", "MFAUC square", "MFAUC sigmoid", "MFAUC logistic",
-        "MFAUC tanh ρ=0.5", "MFAUC tanh ρ=1.0", "MFAUC tanh ρ=2.0", "MFAUC tanh ρ=5.0",
-    ]  # fmt: skip
+        "SoftImpute",
+        "WRMF",
+        "MFAUC hinge",
+        "MFAUC square",
+        "MFAUC sigmoid",
+        "MFAUC logistic",
+        "MFAUC tanh ρ=0.5",
+        "MFAUC tanh ρ=1.0",
+        "MFAUC tanh ρ=2.0",
+        "MFAUC tanh ρ=5.0",
+    ]
     for rows in methods.SETTINGS.values():
         assert [name for name, method in rows.items() if method.in_paper] == printed
     assert methods.WRMF_REGS == (2.0, 0.5, 0.125, 2**-5, 2**-7, 2**-9, 2**-11)

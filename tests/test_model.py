@@ -40,9 +40,20 @@ def test_held_out_diagonal_of_a_checkerboard_is_recovered(loss, solver):
             mf.MFAUC(loss=loss, solver=solver).fit(checkerboard(6))
         return
     board = checkerboard(50)
-    model = mf.MFAUC(rank=3, loss=loss, solver=solver, reg=1e-3, spread=0.0, user_power=0.0,
-                     beta=3.0, iterations=SOLVERS[solver], learning_rate=0.3, start_scale=0.5,
-                     average_start=SOLVERS[solver] // 2, progress=False).fit(board)  # fmt: skip
+    model = mf.MFAUC(
+        rank=3,
+        loss=loss,
+        solver=solver,
+        reg=1e-3,
+        spread=0.0,
+        user_power=0.0,
+        beta=3.0,
+        iterations=SOLVERS[solver],
+        learning_rate=0.3,
+        start_scale=0.5,
+        average_start=SOLVERS[solver] // 2,
+        progress=False,
+    ).fit(board)
     items, _ = model.recommend(range(50), n=1)
     assert (items[:, 0] == np.arange(50)).all()
 
@@ -104,8 +115,9 @@ def test_filters_and_lists_that_run_out():
 
 def test_validation_keeps_the_best_and_patience_stops():
     seen = []
-    model = mf.MFAUC(loss="square_hinge", learning_rate=0.5, iterations=60, patience=3, metric="auc",
-                     **QUICK)  # fmt: skip
+    model = mf.MFAUC(
+        loss="square_hinge", learning_rate=0.5, iterations=60, patience=3, metric="auc", **QUICK
+    )
     model.fit(SPLIT.train, validation=SPLIT.test, callbacks=[lambda s, f, r: seen.append(r["auc"])])
     assert model.stopped_ == "patience" and len(seen) < 60
     best = mf.evaluate(model, SPLIT.train, SPLIT.test)["auc"]
@@ -160,15 +172,27 @@ def test_params_are_fields_and_round_trip():
         (lambda: mf.MFAUC(reg="big").fit(X), ValueError, "neither a number nor 'auto'"),
         (lambda: mf.MFAUC(iterations=0).fit(X), ValueError, "iterations = 0"),
         (lambda: mf.MFAUC(start="zeros").fit(X), ValueError, "start = 'zeros'"),
-        (lambda: mf.MFAUC(loss="logistic", learning_rate=-1.0).fit(X), ValueError, "learning_rate = -1"),
-        (lambda: mf.MFAUC(loss="logistic", optimiser="adm").fit(X), ValueError, "did you mean 'adam'"),
+        (
+            lambda: mf.MFAUC(loss="logistic", learning_rate=-1.0).fit(X),
+            ValueError,
+            "learning_rate = -1",
+        ),
+        (
+            lambda: mf.MFAUC(loss="logistic", optimiser="adm").fit(X),
+            ValueError,
+            "did you mean 'adam'",
+        ),
         (lambda: mf.MFAUC().recommend(0), RuntimeError, "call fit"),
         (lambda: mf.MFAUC(**QUICK).fit(X).recommend(99), ValueError, "user 99 is outside"),
         (lambda: mf.MFAUC(**QUICK).fit(X).recommend("bob"), TypeError, "not a position"),
         (lambda: mf.MFAUC(**QUICK).fit(X).recommend(0, n=0), ValueError, "n = 0"),
-        (lambda: mf.MFAUC(**QUICK).fit((["a", "b", "b"], [1, 2, 3])).recommend("zed"), ValueError, "unknown user 'zed'"),
+        (
+            lambda: mf.MFAUC(**QUICK).fit((["a", "b", "b"], [1, 2, 3])).recommend("zed"),
+            ValueError,
+            "unknown user 'zed'",
+        ),
     ],
-)  # fmt: skip
+)
 @pytest.mark.filterwarnings("ignore:interactions")
 def test_bad_input_is_named(call, error, says):
     with pytest.raises(error, match=says):
@@ -197,16 +221,25 @@ def test_kill_and_resume_gives_the_same_bits(tmp_path):
     def command(folder, slow, out):
         return [sys.executable, str(script), str(folder), slow, str(out)]
 
-    victim = subprocess.Popen(command(tmp_path / "states", "0.4", tmp_path / "a.npz"), env=env,
-                              stdout=subprocess.PIPE, text=True)  # fmt: skip
+    victim = subprocess.Popen(
+        command(tmp_path / "states", "0.4", tmp_path / "a.npz"),
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert victim.stdout is not None
     for line in victim.stdout:
         if line.strip() == "7":
             break
     victim.send_signal(signal.SIGKILL)
     assert victim.wait() == -signal.SIGKILL and not (tmp_path / "a.npz").exists()
-    resumed = subprocess.run(command(tmp_path / "states", "0", tmp_path / "b.npz"), env=env, check=True,
-                             capture_output=True, text=True)  # fmt: skip
+    resumed = subprocess.run(
+        command(tmp_path / "states", "0", tmp_path / "b.npz"),
+        env=env,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     assert resumed.stdout.split()[0] == "7"  # from the state after 6, not from the start
     subprocess.run(command("", "0", tmp_path / "c.npz"), env=env, check=True, capture_output=True)
     resumed_run, whole = np.load(tmp_path / "b.npz"), np.load(tmp_path / "c.npz")

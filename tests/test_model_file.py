@@ -205,8 +205,9 @@ model.save(sys.argv[1])
 
 def process(script, path):
     env = os.environ | {"PYTHONPATH": str(pathlib.Path(mf.__file__).parents[1])}
-    return subprocess.Popen([sys.executable, "-c", script, str(path)], env=env, text=True,
-                            stdout=subprocess.PIPE)  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], env=env, text=True, stdout=subprocess.PIPE
+    )
 
 
 def test_a_full_disk_or_a_kill_leaves_the_old_file(good, tmp_path):

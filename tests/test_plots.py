@@ -89,9 +89,12 @@ def test_exposure_counts_every_place_of_every_list():
     [
         (lambda: plots.learning_curves([]), "history is empty"),
         (lambda: plots.learning_curves(HISTORY, ["ndcg"]), "'ndcg' was not recorded: choose from"),
-        (lambda: plots.auc_against_activity(FACTORS, ONLY_FIRST, ONLY_LAST), "both training and held-out"),
+        (
+            lambda: plots.auc_against_activity(FACTORS, ONLY_FIRST, ONLY_LAST),
+            "both training and held-out",
+        ),
     ],
-)  # fmt: skip
+)
 def test_nothing_to_draw_is_said(call, says):
     with pytest.raises(ValueError, match=says):
         call()

@@ -95,9 +95,15 @@ def test_hadamard_with_all_signs_refutes_it_too():
     printed = rademacher.printed_bound(X, 1.0, 80.0)
     assert printed == pytest.approx(56.57 * 2 / 7, rel=1e-3)
     lower = rademacher.lower_bound(
-        KEY, losses.get("logistic"), rademacher.hadamard_design(), 80.0, nus,
-        rank=1, steps=80, starts=1,
-    )  # fmt: skip
+        KEY,
+        losses.get("logistic"),
+        rademacher.hadamard_design(),
+        80.0,
+        nus,
+        rank=1,
+        steps=80,
+        starts=1,
+    )
     assert printed < lower < rademacher.corrected_bound(KEY, X, 1.0, 80.0, draws=50)
 
 

@@ -59,14 +59,17 @@ ABOVE_3 = sorted({(u, i) for u, i, r, _ in ROWS if r > 3})
         ("u.data", lines("\t").replace("\n", "\r\n")),
         ("ratings.dat", lines("::")),
         ("ratings.csv", lines(",", header="userId,movieId,rating,timestamp\n")),
-        ("mine.csv", "when,stars,User-ID,note,item_id\n"
-         + "".join(f'{t},{r},{u},"a, ""b"" {u}",{i}\n' for u, i, r, t in ROWS)),
+        (
+            "mine.csv",
+            "when,stars,User-ID,note,item_id\n"
+            + "".join(f'{t},{r},{u},"a, ""b"" {u}",{i}\n' for u, i, r, t in ROWS),
+        ),
         ("mine.tsv", lines("\t", header="user\titem\trating\ttime\n").rstrip("\n")),
         ("x.inter", lines("\t", header=RECBOLE)),
         ("Ratings.timed.txt", lines("\t", DATED, header="userid\tmovieid\trating\tdate\n")),
         ("ratings.txt", lines("\t", [row[:3] for row in ROWS])),
     ],
-)  # fmt: skip
+)
 def test_every_text_layout_gives_the_same_positives(tmp_path, name, text, gz):
     path = write(tmp_path / (name + gz), text)
     assert pairs(data.read_ratings(path)) == ALL
@@ -122,9 +125,15 @@ def test_a_byte_order_mark_tells_the_encoding(tmp_path):
 
 def test_filters_agree_with_a_loop(tmp_path):
     rng = np.random.default_rng(0)
-    rows = [(int(u), int(i), int(r), 0) for u, i, r in zip(
-        rng.zipf(1.5, 2000) % 60, rng.zipf(1.4, 2000) % 90, rng.integers(1, 6, 2000), strict=True
-    )]  # fmt: skip
+    rows = [
+        (int(u), int(i), int(r), 0)
+        for u, i, r in zip(
+            rng.zipf(1.5, 2000) % 60,
+            rng.zipf(1.4, 2000) % 90,
+            rng.integers(1, 6, 2000),
+            strict=True,
+        )
+    ]
     write(tmp_path / "ml-100k" / "u.data", lines("\t", rows))
     kept = {(u, i) for u, i, r, _ in rows if r > 3}
     while True:
@@ -210,7 +219,7 @@ def test_ml_10m_is_found_under_its_archives_name(tmp_path):
         ("u.data", "1\t2\t3\t4\n".encode("utf-16-le"), "zero bytes, so it is not utf-8"),
         ("a.csv", "user,item\n1,2\n3,é\n".encode("latin-1"), "line 3: byte 0xe9 is not utf-8"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_file_is_told_to_the_line(tmp_path, name, text, message):
     path = write(tmp_path / name, text, "latin-1" if name.startswith("BX") else "utf-8")
     with pytest.raises(ValueError, match=message) as caught:

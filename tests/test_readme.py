@@ -45,9 +45,13 @@ def test_each_command_sets_everything_up():
 
 def test_ci_runs_the_readmes_test_command():
     ran = subprocess.run(
-        ["bash", ".ci/run"], cwd=ROOT, env={**os.environ, "DRY_RUN": "1"},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        ["bash", ".ci/run"],
+        cwd=ROOT,
+        env={**os.environ, "DRY_RUN": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     first = ran.stdout.splitlines()[0]
     scratch = re.findall(r"-m venv (\S+)/venv ", first)[0]
     assert first.replace(f"{scratch}/venv", ".venv") == commands()[1]

@@ -36,8 +36,14 @@ def small():
         patch.setitem(protocol.SYNTHETIC, "synthetic1", tiny)
         patch.setitem(protocol.SYNTHETIC, "synthetic2", tiny)
         protocol.load.cache_clear()
-        few = {"rank": 2, "splits": 2, "select_splits": 1, "datasets": ("synthetic2",),
-               "methods": ("WRMF", "MFAUC hinge", "Popularity"), "settings": ("ours",)}  # fmt: skip
+        few = {
+            "rank": 2,
+            "splits": 2,
+            "select_splits": 1,
+            "datasets": ("synthetic2",),
+            "methods": ("WRMF", "MFAUC hinge", "Popularity"),
+            "settings": ("ours",),
+        }
         patch.setattr(tab_synthetic, "QUICK", few | {"select": False})
         patch.setattr(tab_real, "QUICK", few | {"datasets": ("flixster",), "select": False})
         patch.setattr(
@@ -126,17 +132,27 @@ def test_selection_sees_training_positives_only_and_its_choice_is_in_the_fit(
     def choose(key, model, X, *args, **options):
         seen.append(X)
         row = {"reg": 0.5, "iterations": 7, "f1@5": 0.1, "auc": 0.9}
-        found = {"best": {"reg": 0.5, "learning_rate": 0.1, "rank": 2}, "before": None,
-                 "table": [row], "means": lambda: [row]}  # fmt: skip
+        found = {
+            "best": {"reg": 0.5, "learning_rate": 0.1, "rank": 2},
+            "before": None,
+            "table": [row],
+            "means": lambda: [row],
+        }
         return types.SimpleNamespace(**found)
 
     monkeypatch.setattr(protocol.selection, "authors_rule", choose)
     monkeypatch.setattr(protocol.selection, "select", choose)
     monkeypatch.setattr(protocol, "_fit", lambda X, jobs: [{} for _ in jobs])
-    config = tab_synthetic.Config(**tab_synthetic.QUICK | {
-        "select": True, "methods": ("MFAUC hinge",), "settings": (setting,), "iterations": 9,
-        "results": str(tmp_path / "t.jsonl"),
-    })  # fmt: skip
+    config = tab_synthetic.Config(
+        **tab_synthetic.QUICK
+        | {
+            "select": True,
+            "methods": ("MFAUC hinge",),
+            "settings": (setting,),
+            "iterations": 9,
+            "results": str(tmp_path / "t.jsonl"),
+        }
+    )
     _, *fits = protocol.run(config)
     test = protocol._split(tiny(None), 0).test.to_scipy()
     assert not seen[0].to_scipy().multiply(test).nnz and seen[0].nnz + test.nnz == tiny(None).nnz
@@ -160,8 +176,12 @@ def test_an_alpha_that_one_split_does_not_stand_is_halved(monkeypatch):
 
 
 def test_lambda_is_chosen_by_f1_among_the_best_in_auc():
-    scores = [{"reg": 1.0, "auc": 0.900, "f1@5": 0.2}, {"reg": 0.5, "auc": 0.8995, "f1@5": 0.3},
-              {"reg": 0.1, "auc": 0.880, "f1@5": 0.9}, {"reg": 0.0, "auc": np.nan, "f1@5": np.nan}]  # fmt: skip
+    scores = [
+        {"reg": 1.0, "auc": 0.900, "f1@5": 0.2},
+        {"reg": 0.5, "auc": 0.8995, "f1@5": 0.3},
+        {"reg": 0.1, "auc": 0.880, "f1@5": 0.9},
+        {"reg": 0.0, "auc": np.nan, "f1@5": np.nan},
+    ]
     assert protocol.both(scores) == {"reg": 0.5}
     with pytest.raises(ArithmeticError, match="diverged"):
         protocol.both(scores[3:])
@@ -175,9 +195,14 @@ def test_flixsters_path_works_on_a_file_of_its_layout(tmp_path):
     text = "userid\tmovieid\trating\tdate\n"
     text += "".join(f"{u}\t{i}\t4.5\t2007-10-10 00:00:00\n" for u, i in rows)
     (folder / "Ratings.timed.txt").write_text(text)
-    config = tab_real.Config(**tab_real.QUICK | {
-        "data_dir": str(tmp_path), "methods": ("Popularity",), "results": str(tmp_path / "r.jsonl"),
-    })  # fmt: skip
+    config = tab_real.Config(
+        **tab_real.QUICK
+        | {
+            "data_dir": str(tmp_path),
+            "methods": ("Popularity",),
+            "results": str(tmp_path / "r.jsonl"),
+        }
+    )
     records = tab_real.run(config)
     assert [r["kind"] for r in records] == ["fit", "fit"]
     assert tab_real.draw(records, tmp_path)[0].exists()

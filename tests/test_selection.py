@@ -53,7 +53,7 @@ def swept(model, points, split, monkeypatch, **options):
         (ALTERNATING, {"reg": [1.0, 0.1, 0.01]}),
     ],
     ids=["sequential", "minibatch", "continuation", "alternating"],
-)  # fmt: skip
+)
 def test_one_program_finds_what_separate_fits_find(model, grid, monkeypatch):
     split = splits.hold_out(jax.random.key(1), X, 3)
     points = selection.grid_points(grid)
@@ -216,9 +216,16 @@ def test_the_authors_two_stages(tmp_path):
         loss="square_hinge", solver="minibatch", spread=0.0, user_power=0.0, tau=0.0, **SMALL
     )
     found = selection.authors_rule(
-        0, model, X, learning_rates=[0.3, 0.001], regs=[0.5, 0.1], ranks=[3], first_rank=3,
-        splits=2, folder=tmp_path,
-    )  # fmt: skip
+        0,
+        model,
+        X,
+        learning_rates=[0.3, 0.001],
+        regs=[0.5, 0.1],
+        ranks=[3],
+        first_rank=3,
+        splits=2,
+        folder=tmp_path,
+    )
     assert set(found.best) == {"learning_rate", "rank", "reg"}
     first = found.before
     assert first.criterion == "objective" and found.criterion == "f1@5"

@@ -30,9 +30,13 @@ def X():
         matrix = Interactions.from_scipy(scipy.sparse.csr_array(dense))
     ids = np.arange(60) * 10, np.array([f"item{j:02}" for j in range(40)])
     return Interactions(
-        matrix.indptr, matrix.indices, num_items=40, row_bits=matrix.row_bits,
-        user_ids=ids[0], item_ids=ids[1],
-    )  # fmt: skip
+        matrix.indptr,
+        matrix.indices,
+        num_items=40,
+        row_bits=matrix.row_bits,
+        user_ids=ids[0],
+        item_ids=ids[1],
+    )
 
 
 def assert_sound(part, X):

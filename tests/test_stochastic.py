@@ -109,8 +109,10 @@ def test_as_printed_algorithm_1_does_not_learn_and_scaled_it_does():
     assert gain["rows"] > 0.8 and gain["unit"] > 0.8
 
 
-@pytest.mark.parametrize("settings", [sequential.AUTHORS_FIGURES, sequential.AUTHORS_TABLES,
-                                      sequential.Settings(stratified=True)])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [sequential.AUTHORS_FIGURES, sequential.AUTHORS_TABLES, sequential.Settings(stratified=True)],
+)
 def test_every_preset_learns(settings):
     rate = 0.05 if settings.rule != "thousand" else 0.002
     plan = exact.plan(PLAIN, X, WEIGHTS)
@@ -151,10 +153,7 @@ def test_averages_start_as_copies_and_then_are_means():
 
 
 def test_sweeps_compile_each_step_once():
-    for make in (
-        lambda o, a: sequential.make(o, a),
-        lambda o, a: minibatch.make(o, a),
-    ):
+    for make in (lambda o, a: sequential.make(o, a), lambda o, a: minibatch.make(o, a)):
         before = base.run._cache_size()
         for value in np.linspace(0.1, 1.0, 10):
             objective = objectives.make("logistic", "tanh", beta=value, rho=value, reg=value)

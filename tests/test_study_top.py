@@ -42,10 +42,18 @@ def config(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study")
     write_likes(folder)
     return Config(
-        data_dir=str(folder), datasets=("ml-100k",), methods=(OURS, "our WRMF"), seeds=2, lever_seeds=2, rank=4,
-        levers=("no spread penalty", "σ doubled", "3 seeds averaged"), gowalla_ranks=(4,),
-        results=str(folder / "study.jsonl"), out=str(folder), images=str(folder),
-    )  # fmt: skip
+        data_dir=str(folder),
+        datasets=("ml-100k",),
+        methods=(OURS, "our WRMF"),
+        seeds=2,
+        lever_seeds=2,
+        rank=4,
+        levers=("no spread penalty", "σ doubled", "3 seeds averaged"),
+        gowalla_ranks=(4,),
+        results=str(folder / "study.jsonl"),
+        out=str(folder),
+        images=str(folder),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +108,20 @@ def test_figures_and_tables_come_from_the_records(config, records, tmp_path):
 
 def test_a_missed_target_is_told():
     def cells(method, auc):
-        return [{"kind": "split", "dataset": "epinions", "method": method, "seed": s, "rank": 64,
-                 "precision@1": 0.1, "precision@3": 0.1, "precision@5": 0.1 + s / 100, "auc": auc}
-                for s in range(3)]  # fmt: skip
+        return [
+            {
+                "kind": "split",
+                "dataset": "epinions",
+                "method": method,
+                "seed": s,
+                "rank": 64,
+                "precision@1": 0.1,
+                "precision@3": 0.1,
+                "precision@5": 0.1 + s / 100,
+                "auc": auc,
+            }
+            for s in range(3)
+        ]
 
     told = frontier.missed(cells(OURS, 0.85) + cells(ALS, 0.8))
     assert told == ["epinions: AUC 0.8500 < 0.86", "epinions: p@5 +0.0000 [+0.0000, +0.0000]"]

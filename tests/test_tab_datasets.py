@@ -54,6 +54,12 @@ def test_the_table_is_drawn_from_the_file_alone_and_a_difference_is_an_error(tmp
 
 
 def test_density_is_positives_over_cells():
-    record = {"dataset": "a", "filter": "b", "paper": None, "ours": [10, 20, 50], "equal": None,
-              "note": ""}  # fmt: skip
+    record = {
+        "dataset": "a",
+        "filter": "b",
+        "paper": None,
+        "ours": [10, 20, 50],
+        "equal": None,
+        "note": "",
+    }
     assert f"{np.round(50 / 200, 4):.4f}" in tab_datasets.draw([record])

@@ -18,10 +18,20 @@ def trains():
 
 def test_each_finds_what_it_finds_alone(trains):
     models = [
-        MFAUC.paper("square", solver="minibatch", rank=2, iterations=4, batch=8, average_start=1,
-                    record_every=2, seed=seed, reg=reg, progress=False)
+        MFAUC.paper(
+            "square",
+            solver="minibatch",
+            rank=2,
+            iterations=4,
+            batch=8,
+            average_start=1,
+            record_every=2,
+            seed=seed,
+            reg=reg,
+            progress=False,
+        )
         for seed, reg in enumerate([0.5, 0.1])
-    ]  # fmt: skip
+    ]
     fits = together.fit(models, trains)
     for model, X, fit in zip(models, trains, fits, strict=True):
         alone = model.fit(X)

@@ -9,10 +9,21 @@ from theory import verify_bounds
 from theory.statement import CORRECTED, HOLDS, REFUTED, Statement, at_most, below, equal
 
 NUMBERED = [
-    "Def 3.1", "Thm 3.1", "Thm 3.2", "Thm 3.3", "Thm 3.4", "Thm 3.5", "Thm 3.6", "Lemma 3.1",
-    "Thm 3.7", "Cor 3.1", "Lemma 3.2", "Lemma 3.3", "Thm 3.8",
+    "Def 3.1",
+    "Thm 3.1",
+    "Thm 3.2",
+    "Thm 3.3",
+    "Thm 3.4",
+    "Thm 3.5",
+    "Thm 3.6",
+    "Lemma 3.1",
+    "Thm 3.7",
+    "Cor 3.1",
+    "Lemma 3.2",
+    "Lemma 3.3",
+    "Thm 3.8",
     *(f"E{k}" for k in range(25, 46)),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")

@@ -19,11 +19,7 @@ jax.config.update("jax_enable_x64", True)  # before any array exists
 from theory import verify_consistency, verify_generalisation, verify_rademacher  # noqa: E402
 from theory.statement import Statement  # noqa: E402
 
-CHECKS = [
-    *verify_consistency.CHECKS,
-    *verify_rademacher.CHECKS,
-    *verify_generalisation.CHECKS,
-]
+CHECKS = [*verify_consistency.CHECKS, *verify_rademacher.CHECKS, *verify_generalisation.CHECKS]
 
 
 def row(s: Statement) -> str:

@@ -40,13 +40,18 @@ def bounded_differences() -> list[Statement]:
     text = "one draw moves Ê by ≤ c_a, sets: n = 200, n_i = 25"
     return [
         at_most("Thm 3.4, E33", text, mcdiarmid.set_difference(200, 25), constant, REFUTED),
-        at_most("Thm 3.4, E33", "the same, multisets, n ≤ 6, every sample", max(found - printed), 0,
-                CORRECTED),
+        at_most(
+            "Thm 3.4, E33",
+            "the same, multisets, n ≤ 6, every sample",
+            max(found - printed),
+            0,
+            CORRECTED,
+        ),
         at_most("Thm 3.4, E34", "new item: |change − c_a|, 12 cases", abs(new - printed).max(), 0),
         equal("Thm 3.4, E34", "item already drawn: (n−1)/(|ω|(|ω̄|+1))", repeat, formula),
         equal("Thm 3.4, E34", "the same as sets: max(1/|ω|, 1/(|ω̄|+1))", as_set, max(1 / 3, 1 / 6)),
         equal("Thm 3.4, E34", "R̂ of {Q, 1−Q} moves by 2c_a: n = 8, |ω| = 3", attained, twice),
-    ]  # fmt: skip
+    ]
 
 
 def theorem_3_4() -> list[Statement]:
@@ -56,9 +61,14 @@ def theorem_3_4() -> list[Statement]:
     sim, R, deviation = simulated()
     found = [
         equal("Thm 3.4", "its term = 2 ε₁", printed, 2 * bounds.mcdiarmid(num_pos, 20, DELTA)),
-        at_most("Thm 3.4", "R − R̂ ≤ term: .9-quantile over samples of a toy world",
-                np.quantile(R - sim.rhat, 1 - DELTA), 2 * deviation(DELTA), CORRECTED),
-    ]  # fmt: skip
+        at_most(
+            "Thm 3.4",
+            "R − R̂ ≤ term: .9-quantile over samples of a toy world",
+            np.quantile(R - sim.rhat, 1 - DELTA),
+            2 * deviation(DELTA),
+            CORRECTED,
+        ),
+    ]
     for name, rate in (("|ω| fixed", "1/√m"), ("|ω| = n/2", "1/√(mn)"), ("|ω̄| fixed", "√(n/m)")):
         ratios = [mcdiarmid.regime_ratio(name, m, n) for m, n in ((10**3, 10**4), (10**5, 10**5))]
         text = f"regime {name}: term ÷ {rate} constant to 1 %"
@@ -84,15 +94,28 @@ def lemmas_and_theorem_3_8() -> list[Statement]:
     off, e1, high = sim.deviation, eps(DELTA), 1 - DELTA
     single, union = generalisation.single_form(eps, DELTA), generalisation.union_form(eps, DELTA)
     return [
-        at_most("Lemma 3.2", "sup(E−Ê) − E sup ≤ ε₁: .9-quantile",
-                np.quantile(off - off.mean(), high), e1),
+        at_most(
+            "Lemma 3.2",
+            "sup(E−Ê) − E sup ≤ ε₁: .9-quantile",
+            np.quantile(off - off.mean(), high),
+            e1,
+        ),
         at_most("Lemma 3.3", "E sup(Ẽ−Ê) ≤ R", sim.swap.mean(), R),
-        at_most("Thm 3.8", "sup_Q(E−Ê) ≤ R + ε₁, all Q at once: .9-quantile",
-                np.quantile(off, high), R + e1),
-        at_most("E41", "sup(E−Ê) − R̂ ≤ 3ε₁(δ): .9-quantile",
-                np.quantile(off - sim.rhat, high), single, CORRECTED),
+        at_most(
+            "Thm 3.8",
+            "sup_Q(E−Ê) ≤ R + ε₁, all Q at once: .9-quantile",
+            np.quantile(off, high),
+            R + e1,
+        ),
+        at_most(
+            "E41",
+            "sup(E−Ê) − R̂ ≤ 3ε₁(δ): .9-quantile",
+            np.quantile(off - sim.rhat, high),
+            single,
+            CORRECTED,
+        ),
         below("E41", "3ε₁(δ) is sharper than the union bound's 3ε₁(δ/2)", single, union, CORRECTED),
-    ]  # fmt: skip
+    ]
 
 
 def function_classes() -> list[Statement]:
@@ -120,15 +143,31 @@ def function_classes() -> list[Statement]:
         *found,
         at_most("E43", "square hinge, D = 1/√4: loss ≤ 1", high, 1.0, REFUTED),
         equal("E43", "its width is 1, so L − ⅛ is in [0, 1]", high - low, 1.0, CORRECTED),
-        equal("E43", "its constant 3/2",
-              function_class.measured_slope(losses.square_hinge, half), 1.5),
-        equal("E43", "D² = (√2−1)/2: loss ≤ 1 unshifted",
-              function_class.measured_range(losses.square_hinge, fits)[1], 1.0, CORRECTED),
-        at_most("E44", "−σ(βx), as printed, maps to [0, 1]: 0 ≤ its least value", 0.0,
-                function_class.measured_range(lambda x: -jax.nn.sigmoid(x), 5.0)[0], REFUTED),
-        at_most("E44", "σ(−βx) ≤ 1", function_class.measured_range(losses.sigmoid, 50.0)[1], 1.0,
-                CORRECTED),
-    ]  # fmt: skip
+        equal(
+            "E43", "its constant 3/2", function_class.measured_slope(losses.square_hinge, half), 1.5
+        ),
+        equal(
+            "E43",
+            "D² = (√2−1)/2: loss ≤ 1 unshifted",
+            function_class.measured_range(losses.square_hinge, fits)[1],
+            1.0,
+            CORRECTED,
+        ),
+        at_most(
+            "E44",
+            "−σ(βx), as printed, maps to [0, 1]: 0 ≤ its least value",
+            0.0,
+            function_class.measured_range(lambda x: -jax.nn.sigmoid(x), 5.0)[0],
+            REFUTED,
+        ),
+        at_most(
+            "E44",
+            "σ(−βx) ≤ 1",
+            function_class.measured_range(losses.sigmoid, 50.0)[1],
+            1.0,
+            CORRECTED,
+        ),
+    ]
 
 
 def scope() -> list[Statement]:
@@ -156,10 +195,14 @@ def certificate_c() -> list[Statement]:
     truth = generalisation.world(model, X, taste)
     covers = generalisation.coverage(KEY, truth, rng.integers(4, 9, m), DELTA)
     return [
-        at_most("Cert. C", f"{name}: P{{bound > true AUC}}, 200 draws, mean width {c.width:.3f}",
-                c.failures, DELTA)
+        at_most(
+            "Cert. C",
+            f"{name}: P{{bound > true AUC}}, 200 draws, mean width {c.width:.3f}",
+            c.failures,
+            DELTA,
+        )
         for name, c in covers.items()
-    ]  # fmt: skip
+    ]
 
 
 def certificate_a() -> list[Statement]:

@@ -101,8 +101,11 @@ def check_masses(X: Interactions, at: Factors) -> dict:
     auto = jax.grad(objectives.value, 1)(objective, at, sample)
     corrected = difference(auto, closed_form.square_short_form(at, sample, 0.3))
     printed = difference(auto, closed_form.square_short_form(at, sample, 0.3, masses=False))
-    return {"corrected": corrected, "printed": printed,
-            "ok": corrected < TOLERANCE and printed > VISIBLE}  # fmt: skip
+    return {
+        "corrected": corrected,
+        "printed": printed,
+        "ok": corrected < TOLERANCE and printed > VISIBLE,
+    }
 
 
 def sampled_gradient(objective, at, X, weights, kappa, value=objectives.value):
@@ -175,8 +178,17 @@ def check_sampling(X: Interactions, at: Factors, seed: int) -> list[dict]:
                 and z < UNBIASED[1]
                 and float(jnp.abs(mean - exactly)[~seen].sum()) < 1e-12
             )
-            rows.append({"sample": name, "weighting": "identity", "tau": tau, "rms_z": z,
-                         "relative_bias": off, "relative_variance": variance, "ok": ok})  # fmt: skip
+            rows.append(
+                {
+                    "sample": name,
+                    "weighting": "identity",
+                    "tau": tau,
+                    "rms_z": z,
+                    "relative_bias": off,
+                    "relative_variance": variance,
+                    "ok": ok,
+                }
+            )
     return rows
 
 
@@ -215,19 +227,29 @@ def report(rows: list[dict], masses: dict, samples: list[dict]) -> None:
     print(head + f"{'printed':>9}  the paper's form is")
     for r in rows:
         printed = "–" if r["printed"] is None else f"{r['printed']:.0e}"
-        print(f"{r['loss']:13}{r['weighting']:10}{r['tau']:>4}{r['differences']:>13.0e}"
-              f"{r['exact']:>9.0e}{r['corrected']:>11.0e}{printed:>9}  {r['verdict']}")  # fmt: skip
-    print(f"\nE5, square short forms with unnormalised g, g′: with masses {masses['corrected']:.0e}, "
-          f"as printed {masses['printed']:.0e}: {'shown' if masses['ok'] else 'FAILS'}")  # fmt: skip
-    print(f"\nMean of {DRAWS} sampled gradients against the exact one "
-          "(unbiased: rms z ≈ 1; relative variance of one draw)\n")  # fmt: skip
+        print(
+            f"{r['loss']:13}{r['weighting']:10}{r['tau']:>4}{r['differences']:>13.0e}"
+            f"{r['exact']:>9.0e}{r['corrected']:>11.0e}{printed:>9}  {r['verdict']}"
+        )
+    print(
+        f"\nE5, square short forms with unnormalised g, g′: with masses {masses['corrected']:.0e}, "
+        f"as printed {masses['printed']:.0e}: {'shown' if masses['ok'] else 'FAILS'}"
+    )
+    print(
+        f"\nMean of {DRAWS} sampled gradients against the exact one "
+        "(unbiased: rms z ≈ 1; relative variance of one draw)\n"
+    )
     for r in (r for r in samples if r["weighting"] == "identity"):
-        print(f"identity  τ′ = {r['tau']:<4}{r['sample']:28} rms z {r['rms_z']:.2f}   variance "
-              f"{r['relative_variance']:9.1f}   {'unbiased' if r['ok'] else 'FAILS'}")  # fmt: skip
+        print(
+            f"identity  τ′ = {r['tau']:<4}{r['sample']:28} rms z {r['rms_z']:.2f}   variance "
+            f"{r['relative_variance']:9.1f}   {'unbiased' if r['ok'] else 'FAILS'}"
+        )
     print()
     for r in (r for r in samples if r["weighting"] == "tanh"):
-        print(f"tanh ρ = 2  {r['sample']:20} relative bias {r['relative_bias']:.3f} "
-              f"(noise {r['noise']:.3f})   {'as expected' if r['ok'] else 'FAILS'}")  # fmt: skip
+        print(
+            f"tanh ρ = 2  {r['sample']:20} relative bias {r['relative_bias']:.3f} "
+            f"(noise {r['noise']:.3f})   {'as expected' if r['ok'] else 'FAILS'}"
+        )
 
 
 def main(argv: list[str] | None = None) -> int:

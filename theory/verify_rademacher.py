@@ -38,7 +38,7 @@ def borrowed_theorems() -> list[Statement]:
         at_most("Thm 3.6", "σ̃ ≤ σ‖D_L‖‖D_R‖, largest excess", (moved - high).max(), 0),
         at_most("Thm 3.6", "σ / (‖D_L⁻¹‖‖D_R⁻¹‖) ≤ σ̃, largest excess", (low - moved).max(), 0),
         equal("Thm 3.6", "signs leave σ₁ alone (all Thm 3.7 needs)", same[0], np.linalg.norm(B, 2)),
-    ]  # fmt: skip
+    ]
 
 
 def lemma_3_1() -> list[Statement]:
@@ -56,7 +56,7 @@ def lemma_3_1() -> list[Statement]:
         equal("Lemma 3.1, E36", "tr(UᵀAV) at the printed [q₁…], [p₁…]", printed, top, REFUTED),
         *found,
         equal("Lemma 3.1", "sup tr(UᵀAV) = σ₁, by alternating maximisation, k = 3", climbed, top),
-    ]  # fmt: skip
+    ]
 
 
 def max_trace_by_power(A: np.ndarray, k: int, steps: int = 2000) -> float:
@@ -79,10 +79,13 @@ def theorem_3_7() -> list[Statement]:
         equal("Thm 3.7, E37", "the same, greatest", linear.max(), printed),
         equal("Thm 3.7, E39", "no dimension in it: attained with k = 1", attained(X, 1), printed),
         equal("Thm 3.7, E39", "and with k = 4", attained(X, 4), printed),
-        equal("Thm 3.7, E39", "R_U R_V/m of unit rows is √(n/m): it need not vanish",
-              np.linalg.norm(unit_rows(30)) * np.linalg.norm(unit_rows(20)) / 30,
-              function_class.norm_rate(1, 1, 30, 20)),
-    ]  # fmt: skip
+        equal(
+            "Thm 3.7, E39",
+            "R_U R_V/m of unit rows is √(n/m): it need not vanish",
+            np.linalg.norm(unit_rows(30)) * np.linalg.norm(unit_rows(20)) / 30,
+            function_class.norm_rate(1, 1, 30, 20),
+        ),
+    ]
     for m, n, name in (
         (2560, 256, "logistic"),
         (2560, 256, "square"),
@@ -179,12 +182,4 @@ def regulariser() -> list[Statement]:
     return [equal("Thm 3.7", "least penalty = (λ/√(mn))‖UVᵀ‖_*", least, nuclear)]
 
 
-CHECKS = [
-    borrowed_theorems,
-    lemma_3_1,
-    theorem_3_7,
-    hadamard,
-    corollary_3_1,
-    floor,
-    regulariser,
-]
+CHECKS = [borrowed_theorems, lemma_3_1, theorem_3_7, hadamard, corollary_3_1, floor, regulariser]

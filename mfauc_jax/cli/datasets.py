@@ -20,30 +20,46 @@ def add_to(commands: Any, everything: bool) -> None:
     inner = made.add_subparsers(metavar="COMMAND [options]", required=True)
 
     made = options.command(
-        inner, "list", show, "data list [--data_dir DIR]",
-        "the data sets known by name, and which are there", everything,
-    )  # fmt: skip
+        inner,
+        "list",
+        show,
+        "data list [--data_dir DIR]",
+        "the data sets known by name, and which are there",
+        everything,
+    )
     made.add_argument("--data_dir", metavar="DIR", default="data", help="look here (data)")
 
     made = options.command(
-        inner, "download", download, "data download NAME [--data_dir DIR]",
-        "fetch a data set from its official address", everything,
-    )  # fmt: skip
+        inner,
+        "download",
+        download,
+        "data download NAME [--data_dir DIR]",
+        "fetch a data set from its official address",
+        everything,
+    )
     made.add_argument("name", metavar="NAME", help="one of `mfauc data list`")
     made.add_argument("--data_dir", metavar="DIR", default="data", help="put it here (data)")
     made.add_argument("--base_url", metavar="URL", help="a mirror that has the same file names")
 
     made = options.command(
-        inner, "describe", describe, "data describe RATINGS [options]",
-        "users, items, positives, and how they are spread", everything,
-    )  # fmt: skip
+        inner,
+        "describe",
+        describe,
+        "data describe RATINGS [options]",
+        "users, items, positives, and how they are spread",
+        everything,
+    )
     options.add_ratings(made, "RATINGS", everything)
     made.add_argument("--format", choices=("table", "json"), default="table", help="(table)")
 
     made = options.command(
-        inner, "split", split, "data split RATINGS --train FILE --test FILE [options]",
-        "hold out random positives of each user", everything,
-    )  # fmt: skip
+        inner,
+        "split",
+        split,
+        "data split RATINGS --train FILE --test FILE [options]",
+        "hold out random positives of each user",
+        everything,
+    )
     options.add_ratings(made, "RATINGS", everything)
     add = made.add_argument_group("split").add_argument
     add("--train", required=True, metavar="FILE", help="the rest, as .csv or .parquet")

@@ -21,21 +21,35 @@ from mfauc_jax.model import MFAUC
 def add_to(commands: Any, everything: bool) -> None:
     """Declare the commands."""
     made = options.command(
-        commands, "fit", fit, "fit RATINGS --out MODEL [options]",
-        "learn a model from ratings and write it to a file", everything,
-    )  # fmt: skip
+        commands,
+        "fit",
+        fit,
+        "fit RATINGS --out MODEL [options]",
+        "learn a model from ratings and write it to a file",
+        everything,
+    )
     options.add_ratings(made, "RATINGS", everything)
     options.add_model(made, everything)
     add = made.add_argument_group("fit").add_argument
     add("--out", required=True, metavar="MODEL", help="the model file; an old one is replaced")
-    add("--validate", nargs="?", type=options.number(int, 1), const=3, metavar="N",
-        help="choose the iteration by N held-out items a user (3)")  # fmt: skip
+    add(
+        "--validate",
+        nargs="?",
+        type=options.number(int, 1),
+        const=3,
+        metavar="N",
+        help="choose the iteration by N held-out items a user (3)",
+    )
     add("--plot", metavar="FILE", help="learning curves, as .png, .pdf or .svg")
 
     made = options.command(
-        commands, "select", select, "select RATINGS --grid reg=0.1,1,10 [--grid …] [options]",
-        "try a grid of hyper-parameters on held-out positives", everything,
-    )  # fmt: skip
+        commands,
+        "select",
+        select,
+        "select RATINGS --grid reg=0.1,1,10 [--grid …] [options]",
+        "try a grid of hyper-parameters on held-out positives",
+        everything,
+    )
     options.add_ratings(made, "RATINGS", everything)
     options.add_model(made, everything, without=selection.IDLE)
     add = made.add_argument_group("select").add_argument
@@ -120,9 +134,17 @@ def select(args: argparse.Namespace) -> None:
     X = options.read(args)
     note(args, f"{X.num_users} users × {X.num_items} items, {X.nnz} positives")
     found = selection.select(
-        args.seed, model, X, grid, splits=args.splits, per_user=args.per_user, folds=args.folds,
-        criterion=args.criterion, folder=args.folder, progress=model.progress,
-    )  # fmt: skip
+        args.seed,
+        model,
+        X,
+        grid,
+        splits=args.splits,
+        per_user=args.per_user,
+        folds=args.folds,
+        criterion=args.criterion,
+        folder=args.folder,
+        progress=model.progress,
+    )
     print(found)
     if args.plot:
         with tempfile.TemporaryDirectory() as folder, output.written(args.plot) as beside:

@@ -31,14 +31,24 @@ SHOWN = (
 def add_to(commands: Any, everything: bool) -> None:
     """Declare the commands."""
     made = options.command(
-        commands, "evaluate", evaluate, "evaluate MODEL TEST_RATINGS [options]",
-        "AUC, precision, recall, … on held-out positives, with confidence intervals", everything,
-    )  # fmt: skip
+        commands,
+        "evaluate",
+        evaluate,
+        "evaluate MODEL TEST_RATINGS [options]",
+        "AUC, precision, recall, … on held-out positives, with confidence intervals",
+        everything,
+    )
     _add_held_out(made, "TEST_RATINGS", everything)
     add = made.add_argument_group("evaluate").add_argument
     length = options.number(int, 1)
-    add("--at", nargs="+", type=length, default=[1, 3, 5, 10], metavar="N",
-        help="lengths of the lists (1 3 5 10)")  # fmt: skip
+    add(
+        "--at",
+        nargs="+",
+        type=length,
+        default=[1, 3, 5, 10],
+        metavar="N",
+        help="lengths of the lists (1 3 5 10)",
+    )
     kinds = ("normal", "bootstrap", "none")
     add("--intervals", choices=kinds, default="normal", help="of the means over users (normal)")
     level = options.number(float, 0.01, 0.9999)
@@ -48,15 +58,23 @@ def add_to(commands: Any, everything: bool) -> None:
     add("--plot", metavar="FILE", help="ROC, AUC by activity, exposure: .png, .pdf or .svg")
 
     made = options.command(
-        commands, "certify", certify, "certify MODEL HELD_OUT [options]",
-        "a lower bound on the true AUC that holds with probability 1 - delta", everything,
-    )  # fmt: skip
+        commands,
+        "certify",
+        certify,
+        "certify MODEL HELD_OUT [options]",
+        "a lower bound on the true AUC that holds with probability 1 - delta",
+        everything,
+    )
     _add_held_out(made, "HELD_OUT", everything)
     add = made.add_argument_group("certify").add_argument
     delta = options.number(float, 1e-12, 1 - 1e-12)
     add("--delta", type=delta, default=0.05, metavar="D", help="it may fail so often (0.05)")
-    add("--kind", choices=("C1", "C2"), default="C2",
-        help="ranked among all items, or among unseen ones (C2)")  # fmt: skip
+    add(
+        "--kind",
+        choices=("C1", "C2"),
+        default="C2",
+        help="ranked among all items, or among unseen ones (C2)",
+    )
     methods = ("bernstein", "hoeffding", "bernstein_users")
     add("--method", choices=methods, default="bernstein", help="inequality; choose before looking")
     add("--format", choices=("text", "json"), default="text", help="of the answer (text)")
@@ -78,9 +96,14 @@ def evaluate(args: argparse.Namespace) -> None:
     model, held = _held_out(args)
     intervals = None if args.intervals == "none" else args.intervals
     found = metrics.evaluate(
-        model, model.train_, held, tuple(sorted(set(args.at))),
-        intervals=intervals, level=args.level, key=jax.random.key(args.seed),
-    )  # fmt: skip
+        model,
+        model.train_,
+        held,
+        tuple(sorted(set(args.at))),
+        intervals=intervals,
+        level=args.level,
+        key=jax.random.key(args.seed),
+    )
     if args.plot:
         from mfauc_jax import plots
 

@@ -21,9 +21,17 @@ from mfauc_jax.model import MFAUC
 
 FIELDS = {f.name: f for f in dataclasses.fields(MFAUC) if f.name not in ("seed", "progress")}
 OFTEN = (
-    "rank", "loss", "weighting", "reg", "solver", "iterations", "learning_rate", "metric",
-    "patience", "checkpoint_dir",
-)  # fmt: skip
+    "rank",
+    "loss",
+    "weighting",
+    "reg",
+    "solver",
+    "iterations",
+    "learning_rate",
+    "metric",
+    "patience",
+    "checkpoint_dir",
+)
 UNBROKEN = "\N{NO-BREAK SPACE}"  # an option stays with its default
 EXIT_CODES = "Exit codes: 0 done, 1 it failed, 2 wrong usage, 130 interrupted."
 ALWAYS = (
@@ -70,9 +78,14 @@ def command(
 ) -> argparse.ArgumentParser:
     """A sub-command with the options that every command has."""
     made = commands.add_parser(
-        name, help=text, description=text, usage=f"mfauc {usage}", formatter_class=Compact,
-        add_help=False, epilog="" if everything else ALWAYS,
-    )  # fmt: skip
+        name,
+        help=text,
+        description=text,
+        usage=f"mfauc {usage}",
+        formatter_class=Compact,
+        add_help=False,
+        epilog="" if everything else ALWAYS,
+    )
     made.set_defaults(run=run)
     group = made.add_argument_group("always")
 
@@ -136,8 +149,13 @@ def _number_or_name(text: str) -> float | str:
 def add_model(made: argparse.ArgumentParser, everything: bool, without: tuple = ()) -> None:
     """An option for each field of `MFAUC`; in the short help, the usual ones a line each."""
     add = made.add_argument_group("model").add_argument
-    add("--preset", choices=PRESETS, default="default", metavar="X",
-        help="where to start: default, paper or authors")  # fmt: skip
+    add(
+        "--preset",
+        choices=PRESETS,
+        default="default",
+        metavar="X",
+        help="where to start: default, paper or authors",
+    )
     add("--params", metavar="JSON", help="settings from a file, as `mfauc select` writes")
     rare = []
     for name, field in FIELDS.items():
@@ -240,9 +258,14 @@ def _read(args: argparse.Namespace, part: str | None) -> Interactions:
         changes["above"] = float(np.nextafter(args.min_rating, -np.inf))
     if args.dataset is None:
         return data.read_ratings(
-            args.ratings, layout=args.layout, user=args.user_column, item=args.item_column,
-            rating=args.rating_column, encoding=args.encoding, filter=data.Filter(**changes),
-        )  # fmt: skip
+            args.ratings,
+            layout=args.layout,
+            user=args.user_column,
+            item=args.item_column,
+            rating=args.rating_column,
+            encoding=args.encoding,
+            filter=data.Filter(**changes),
+        )
     dataset = names.lookup("data set", data.DATASETS, args.dataset)
     rule = next(iter(dataset.filters.values()))._replace(**changes)
     if dataset.split and part is not None:

@@ -22,15 +22,23 @@ if TYPE_CHECKING:
 def add_to(commands: Any, everything: bool) -> None:
     """Declare the commands."""
     made = options.command(
-        commands, "recommend", recommend, "recommend MODEL [USER …] [options]",
-        "the best unseen items of users: all users unless named", everything,
-    )  # fmt: skip
+        commands,
+        "recommend",
+        recommend,
+        "recommend MODEL [USER …] [options]",
+        "the best unseen items of users: all users unless named",
+        everything,
+    )
     _add_lists(made, "user", ("csv", "json", "parquet", "trec"))
     made.add_argument("--with_seen", action="store_true", help="list training items too")
     made = options.command(
-        commands, "similar", similar, "similar MODEL [ITEM …] [options]",
-        "the items nearest in angle to items: to all items unless named", everything,
-    )  # fmt: skip
+        commands,
+        "similar",
+        similar,
+        "similar MODEL [ITEM …] [options]",
+        "the items nearest in angle to items: to all items unless named",
+        everything,
+    )
     _add_lists(made, "item", ("csv", "json"))
 
 

@@ -41,9 +41,19 @@ LAYOUTS: dict[str, Layout | str] = {
     "npz": "arrays row, col, rating and is_train",
 }
 UNSOUND = (  # what scipy and numpy raise at damaged files
-    ValueError, TypeError, RuntimeError, EOFError, OSError, zipfile.BadZipFile, zlib.error, LookupError,
-    ArithmeticError, AttributeError, MemoryError, struct.error,
-)  # fmt: skip
+    ValueError,
+    TypeError,
+    RuntimeError,
+    EOFError,
+    OSError,
+    zipfile.BadZipFile,
+    zlib.error,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    MemoryError,
+    struct.error,
+)
 NPZ = {"user": "row", "item": "col", "rating": "rating", "train": "is_train"}
 ENDINGS = (  # of the lower-cased name without .gz; the first that fits
     ("u.data", "u.data"),

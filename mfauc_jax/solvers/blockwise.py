@@ -254,8 +254,16 @@ def _visit(settings, row_bits, shared: Shared, key, column, tables, users: Users
     )  # the block as a matrix of its own
     usable = users.weight > 0
     dtype = users.weight.dtype
-    drawn_from = Weights(users.neg_mass, users.neg_mass, users.neg_mass, users.weight,
-                         jnp.arange(count), None, None, None)  # fmt: skip
+    drawn_from = Weights(
+        users.neg_mass,
+        users.neg_mass,
+        users.neg_mass,
+        users.weight,
+        jnp.arange(count),
+        None,
+        None,
+        None,
+    )
     items = jax.lax.dynamic_slice_in_dim(shared.item_at, column * size, size)
     b, stratum = shared.items.b[items], shared.items.stratum[items]
     together = shared.items.together[stratum]
