@@ -24,10 +24,11 @@ import scipy.sparse
 import threadpoolctl
 
 from experiments import flags, results
-from mfauc_jax import data, metrics
+from mfauc_jax import data
+from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines import bpr, warp, wrmf
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.evaluation import metrics
 
 REPORTED = ("precision@1", "precision@3", "precision@5", "auc")
 TOLERANCE = 0.01

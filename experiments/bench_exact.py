@@ -79,7 +79,7 @@ def growth(config: Config) -> list[dict]:
 
 def one_user(config: Config, n: int, positives: int) -> dict:
     """Seconds and temporaries (MB) of the tanh-weighted square hinge."""
-    from mfauc_jax.interactions import Interactions
+    from mfauc_jax.data.interactions import Interactions
 
     rng = np.random.default_rng(config.seed)
     row = np.sort(rng.choice(n, positives, replace=False))
@@ -108,11 +108,11 @@ def measure(config: Config, X, loss: str, weighting: str) -> dict:
     """Seconds after compilation, and what the compiled program says it allocates."""
     import jax
 
-    from mfauc_jax import exact, factors, item_weights
-    from mfauc_jax import objective as objectives
+    from mfauc_jax.objective import equation, exact
+    from mfauc_jax.objective import weights as item_weights
 
-    objective = objectives.make(loss, weighting, reg=0.1)
-    at = factors.gaussian(jax.random.key(config.seed), *X.shape, rank=config.rank, scale=0.3)
+    objective = equation.make(loss, weighting, reg=0.1)
+    at = starts.gaussian(jax.random.key(config.seed), *X.shape, rank=config.rank, scale=0.3)
     plan = exact.plan(objective, X, item_weights.make(X))
     compiled = exact.value_and_grad.lower(objective, at, plan).compile()
     memory = compiled.memory_analysis()
@@ -137,8 +137,9 @@ def stream(config: Config) -> list[dict]:
     import jax
     import jax.numpy as jnp
 
-    from mfauc_jax import item_weights, sampling
-    from mfauc_jax.interactions import Interactions
+    from mfauc_jax.data.interactions import Interactions
+    from mfauc_jax.objective import sampling
+    from mfauc_jax.objective import weights as item_weights
 
     jax.random.bits(jax.random.key(0)).block_until_ready()  # the runtime itself is not counted
     before = peak_resident()

@@ -65,12 +65,13 @@ def measure(config: Config, name: str) -> dict:
     from implicit.cpu.als import AlternatingLeastSquares
     from recometrics import calc_reco_metrics
 
-    from mfauc_jax import data, factors, metrics, ranking
+    from mfauc_jax import data
+    from mfauc_jax.evaluation import metrics, ranking
 
     key_split, key_start = jax.random.split(jax.random.key(config.seed))
     X = data.load(name, config.data_dir)
     train, test = data.splits.hold_out(key_split, X, per_user=config.held_out)
-    start = factors.randomised_svd(key_start, train, config.rank)
+    start = starts.randomised_svd(key_start, train, config.rank)
     at, threads = (1, 3, 5), os.cpu_count() or 1
 
     gc.collect()

@@ -16,9 +16,10 @@ import jax
 import numpy as np
 
 from experiments import flags, results
-from mfauc_jax import data, item_weights, routes
-from mfauc_jax.interactions import Interactions
+from mfauc_jax import data, routes
+from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.model import MFAUC
+from mfauc_jax.objective import weights as item_weights
 from mfauc_jax.solvers import base
 
 TARGET = 1.7

@@ -19,10 +19,10 @@ import numpy as np
 import optax
 
 from experiments import bench_parallel, flags, results
-from mfauc_jax import factors as starts
-from mfauc_jax import item_weights, objective, sampling, scaling
-from mfauc_jax.interactions import Interactions
-from mfauc_jax.solvers import alternating, minibatch
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective import equation, penalties, sampling
+from mfauc_jax.objective import weights as item_weights
+from mfauc_jax.solvers import alternating, minibatch, starts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ def machine(rank: int) -> dict[str, float]:
 def step(config: Config, X: Interactions) -> dict[str, float]:
     """Nanoseconds an item row of a minibatch step of the square hinge, stage after stage."""
     weights = item_weights.make(X)
-    target = objective.make("square_hinge", reg=0.01, spread=0.0)
+    target = equation.make("square_hinge", reg=0.01, spread=0.0)
     F = starts.gaussian(jax.random.key(0), *X.shape, config.rank)
     P, Q = config.num_pos, config.num_neg
     users = jnp.asarray(
@@ -97,7 +97,7 @@ def step(config: Config, X: Interactions) -> dict[str, float]:
 
         def risk(rows):
             u, v_pos, v_neg = rows
-            return objective.risk_of_rows(target, u, v_pos, v_neg, sample)
+            return equation.risk_of_rows(target, u, v_pos, v_neg, sample)
 
         return c + total(jax.grad(risk)(gathered(F, sample)))
 
@@ -120,8 +120,8 @@ def step(config: Config, X: Interactions) -> dict[str, float]:
 def sweep(config: Config, X: Interactions) -> dict[str, float]:
     """Milliseconds of the parts of an alternating sweep."""
     weights = item_weights.make(X, -0.1, 0.0, 0.75)
-    scale = scaling.rule(X, weights)
-    target = objective.make("square", reg=scale.reg, spread=scale.spread)
+    scale = penalties.rule(X, weights)
+    target = equation.make("square", reg=scale.reg, spread=scale.spread)
     F = starts.gaussian(jax.random.key(0), *X.shape, config.rank)
     layout = alternating.prepare(X, weights)
     sweep = jax.jit(alternating.sweep)

@@ -29,7 +29,7 @@ import numpy as np
 from experiments import flags, results, style
 from mfauc_jax import MFAUC
 from mfauc_jax.data import synthetic
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
 
 ROUTES: dict[str, dict[str, Any]] = {"alternating": {}, "minibatch": {"loss": "square_hinge"}}
 COSTS = {"seconds": "seconds an iteration", "memory": "peak memory, GB", "compile": "compile, s"}

@@ -19,9 +19,10 @@ import jax
 import numpy as np
 
 from experiments import flags, results
-from mfauc_jax import metrics, selection
 from mfauc_jax.data import splits, synthetic
+from mfauc_jax.evaluation import metrics
 from mfauc_jax.model import MFAUC
+from mfauc_jax.training import selection
 
 TARGET = 3.0
 SAME = 0.002  # F1@5: a few of the 1500 held-out items may fall the other way

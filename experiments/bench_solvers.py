@@ -21,10 +21,18 @@ import numpy as np
 
 import mfauc_jax as mf
 from experiments import flags, results
-from mfauc_jax import averaging, exact, factors, item_weights
-from mfauc_jax import objective as objectives
 from mfauc_jax.data import splits, synthetic
-from mfauc_jax.solvers import alternating, base, full_batch, minibatch, sequential
+from mfauc_jax.objective import equation, exact
+from mfauc_jax.objective import weights as item_weights
+from mfauc_jax.solvers import (
+    alternating,
+    averaging,
+    base,
+    full_batch,
+    minibatch,
+    sequential,
+    starts,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +66,8 @@ def routes() -> list[dict]:
     """Part 1."""
     X = synthetic.synthetic1(jax.random.key(0))
     weights = item_weights.make(X)
-    objective = objectives.make("square", reg=0.1)
-    start = factors.gaussian(jax.random.key(2), *X.shape, 8, 0.1)
+    objective = equation.make("square", reg=0.1)
+    start = starts.gaussian(jax.random.key(2), *X.shape, 8, 0.1)
     plan = exact.plan(objective, X, weights)
     theta = lambda at: exact.value(objective, at, plan)  # noqa: E731
     many = minibatch.Settings(batch=64, num_pos=20, num_neg=40)
@@ -99,7 +107,7 @@ def routes() -> list[dict]:
 
 def algorithm_1(config: Config) -> list[dict]:
     """Part 2."""
-    objective = objectives.make("square_hinge", reg=0.1)
+    objective = equation.make("square_hinge", reg=0.1)
     solver = sequential.make(
         objective, 0.05, averaging.Averaging(30, 5.0, 0), sequential.AUTHORS_FIGURES
     )
@@ -109,7 +117,7 @@ def algorithm_1(config: Config) -> list[dict]:
         split = splits.hold_out(jax.random.key(draw), X, 5)
         weights = item_weights.make(split.train)
         plan = exact.plan(objective, split.train, weights)
-        start = factors.gaussian(jax.random.key(draw), *X.shape, 8, 0.1)
+        start = starts.gaussian(jax.random.key(draw), *X.shape, 8, 0.1)
         theta = lambda at, plan=plan: exact.value(objective, at, plan)  # noqa: E731
         best = min(
             trace("full", full_batch.make(objective), split.train, weights, start, theta, 80)[

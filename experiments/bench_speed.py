@@ -30,9 +30,10 @@ import threadpoolctl
 from jax.experimental.compilation_cache import compilation_cache
 
 from experiments import flags, results, style, variants
-from mfauc_jax import data, metrics
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax import data
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.evaluation import metrics
 from mfauc_jax.model import MFAUC
 
 TUNED_ON = {"gowalla": "book-crossing", "synthetic": "book-crossing"}  # as sparse

@@ -11,11 +11,12 @@ import sys
 import jax
 
 from experiments import flags, results
-from mfauc_jax import MFAUC, bounds, certificate, data, spectral
-from mfauc_jax.certificate import Certificate
+from mfauc_jax import MFAUC, data
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.certify import bounds, certificate, spectral
+from mfauc_jax.certify.certificate import Certificate
 from mfauc_jax.data import splits
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
 
 
 @dataclasses.dataclass(frozen=True)

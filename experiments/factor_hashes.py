@@ -19,8 +19,9 @@ import jax
 import numpy as np
 
 from experiments import flags
-from mfauc_jax import MFAUC, Factors, Interactions, baselines, selection
+from mfauc_jax import MFAUC, Factors, Interactions, baselines
 from mfauc_jax.data import splits
+from mfauc_jax.training import selection
 
 PAPER_LOSSES = ("square_hinge", "square", "sigmoid", "logistic")
 

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.patches import Patch
 
 from experiments import flags, protocol, results, style
-from mfauc_jax import blocks
+from mfauc_jax.solvers.blockwise import design
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +38,8 @@ def run(config: Config) -> list[dict]:
         sides = []
         for key, ids, size in zip(keys, (rows, items), X.shape, strict=True):
             counts = np.bincount(ids, minlength=size)
-            stratum = jax.numpy.asarray(blocks.strata(counts, config.blocks))
-            sides.append(np.asarray(blocks.assign(key, stratum, config.blocks)))
+            stratum = jax.numpy.asarray(design.strata(counts, config.blocks))
+            sides.append(np.asarray(design.assign(key, stratum, config.blocks)))
         of_user, of_item = sides
         inside = np.zeros((config.blocks, config.blocks), int)
         np.add.at(inside, (of_user[rows], of_item[items]), 1)
@@ -49,7 +49,7 @@ def run(config: Config) -> list[dict]:
                 "users": of_user.tolist(),
                 "items": of_item.tolist(),
                 "positives": inside.tolist(),
-                "schedule": blocks.schedule(config.blocks).tolist(),
+                "schedule": design.schedule(config.blocks).tolist(),
                 "row": rows.tolist() if iteration == 0 else [],
                 "column": items.tolist() if iteration == 0 else [],
             }

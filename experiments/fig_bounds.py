@@ -24,9 +24,11 @@ import matplotlib.pyplot as plt
 from matplotlib import ticker
 
 from experiments import flags, results
-from mfauc_jax import bounds, certificate, losses, spectral
-from mfauc_jax.factors import Factors, randomised_svd
-from mfauc_jax.interactions import Interactions
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.certify import bounds, certificate, spectral
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective import losses
+from mfauc_jax.solvers.starts import randomised_svd
 from theory import generalisation, mcdiarmid, rademacher
 
 STYLE = {

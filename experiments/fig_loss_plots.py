@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from experiments import flags, results, style
-from mfauc_jax import losses
+from mfauc_jax.objective import losses
 
 
 @dataclasses.dataclass(frozen=True)

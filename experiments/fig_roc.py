@@ -20,9 +20,9 @@ import jax
 import numpy as np
 
 from experiments import flags, paper, protocol, results, style, together
-from mfauc_jax import metrics
 from mfauc_jax.data import splits
 from mfauc_jax.data.splits import Split
+from mfauc_jax.evaluation import metrics
 from mfauc_jax.model import MFAUC
 
 LOSSES: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ from experiments.variants import (
     TARGETS,
     TITLES,
 )
-from mfauc_jax import significance
+from mfauc_jax.evaluation import significance
 
 COLUMNS = {"p@1": "precision@1", "p@3": "precision@3", "p@5": "precision@5", "AUC": "auc"}
 

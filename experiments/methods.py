@@ -22,11 +22,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from mfauc_jax import MFAUC, baselines, metrics, names, ranking
+from mfauc_jax import MFAUC, baselines
+from mfauc_jax._core import registry
+from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines import soft_impute, warp
 from mfauc_jax.data import splits
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.evaluation import metrics, ranking
 
 REGS = tuple(2.0**-a for a in range(10))  # the authors' λ for MFAUC
 WRMF_REGS = tuple(2.0**a for a in range(1, -12, -2))  # 2¹, 2⁻¹, … 2⁻¹¹
@@ -156,7 +158,7 @@ SETTINGS = {"authors": AUTHORS, "ours": OURS}
 
 def get(name: str, setting: str = "ours") -> Method:
     """The row by its name."""
-    return names.lookup("method", names.lookup("setting", SETTINGS, setting), name)
+    return registry.lookup("method", registry.lookup("setting", SETTINGS, setting), name)
 
 
 class Tuned(NamedTuple):

@@ -22,10 +22,12 @@ import numpy as np
 
 from experiments import methods, paper, results, together
 from experiments.methods import Method
-from mfauc_jax import MFAUC, data, metrics, routes, selection
+from mfauc_jax import MFAUC, data, routes
+from mfauc_jax._core.factors import Factors
 from mfauc_jax.data import splits, synthetic
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.evaluation import metrics
+from mfauc_jax.training import selection
 
 SYNTHETIC = {
     "synthetic1": synthetic.synthetic1,

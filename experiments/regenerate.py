@@ -20,7 +20,7 @@ from typing import Any
 import jax
 
 from experiments import flags, report, results
-from mfauc_jax import names
+from mfauc_jax._core import registry
 
 ARTEFACTS = {  # by module; what the paper calls them
     "fig_loss_plots": "Fig. 1",
@@ -52,10 +52,10 @@ class Config:
 
 def main(config: Config) -> int:
     """Run, draw, report; the exit code is 1 if an artefact failed."""
-    names.lookup("preset", {"quick": 0, "paper": 0}, config.preset)
+    registry.lookup("preset", {"quick": 0, "paper": 0}, config.preset)
     wanted = list(ARTEFACTS) if config.only == ("all",) else list(config.only)
     for name in wanted:
-        names.lookup("artefact", ARTEFACTS, name)
+        registry.lookup("artefact", ARTEFACTS, name)
     begun, failed = time.perf_counter(), []
     for place, name in enumerate(wanted, 1):
         print(f"[{place}/{len(wanted)}] {ARTEFACTS[name]}: {name}", file=sys.stderr, flush=True)

@@ -25,10 +25,13 @@ import threadpoolctl
 from experiments import bench_baselines, flags, frontier, results
 from experiments.frontier import COLUMNS
 from experiments.variants import GOWALLA, LEVERS, METHODS, OURS, PEERS, PICTURED, TITLES
-from mfauc_jax import MFAUC, data, item_weights, metrics, scaling
+from mfauc_jax import MFAUC, data
+from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines import wrmf
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.evaluation import metrics
+from mfauc_jax.objective import penalties
+from mfauc_jax.objective import weights as item_weights
 
 
 def _help(default: Any, text: str) -> Any:
@@ -150,7 +153,7 @@ def fitted(change: dict[str, Any], train: Interactions, rank: int) -> Factors:
     model = MFAUC(**{"rank": rank, "progress": False, **fields})
     if rule:
         weights = item_weights.make(train, model.tau, model.tau_neg, model.user_power)
-        scale = scaling.rule(train, weights, **{"strength": model.strength, **rule})
+        scale = penalties.rule(train, weights, **{"strength": model.strength, **rule})
         model.set_params(reg=scale.reg, spread=scale.spread)
     fits = [
         dataclasses.replace(model, seed=s).fit(train).factors_

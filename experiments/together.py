@@ -12,10 +12,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from mfauc_jax import draws, exact, factors, item_weights, routes
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax import routes
+from mfauc_jax._core import host
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.model import MFAUC
+from mfauc_jax.objective import exact
+from mfauc_jax.objective import weights as item_weights
+from mfauc_jax.solvers import starts
 
 
 class Fit(NamedTuple):
@@ -38,13 +42,13 @@ def fit(models: Sequence[MFAUC], trains: Sequence[Interactions]) -> list[Fit]:
     ]
     objectives = [routes.objective(*each) for each in zip(models, trains, weights, strict=True)]
     solvers = [routes.solver(m, o) for m, o in zip(models, objectives, strict=True)]
-    keys = [draws.keys(m.seed, 2) for m in models]
+    keys = [host.keys(m.seed, 2) for m in models]
     states, data = [], []
     for m, X, w, solver, key in zip(models, trains, weights, solvers, keys, strict=True):
         if m.start == "svd":
-            start = factors.randomised_svd(key[0], X, m.rank)
+            start = starts.randomised_svd(key[0], X, m.rank)
         else:
-            start = factors.gaussian(key[0], *X.shape, m.rank, m.start_scale)
+            start = starts.gaussian(key[0], *X.shape, m.rank, m.start_scale)
         states.append(solver.init(start))
         data.append(solver.prepare(X, w))
     steps = [solver.step for solver in solvers]

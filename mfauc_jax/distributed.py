@@ -14,10 +14,9 @@ import time
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from mfauc_jax import blocks as blocking
+from mfauc_jax.solvers.blockwise import design as blocking
 
 
 def initialize(
@@ -89,27 +88,6 @@ def users(lengths: Any, blocks: int, seed: int = 0) -> np.ndarray:
     lengths, count = np.asarray(lengths), jax.process_count()
     if blocks % count:
         raise ValueError(f"blocks = {blocks} must be a multiple of the {count} processes")
-    order = blocking.deal(deal_key(seed), lengths, blocks)
+    order = blocking.deal(blocking.deal_key(seed), lengths, blocks)
     ends = np.cumsum(blocking.sizes(len(lengths), blocks))[blocks // count - 1 :: blocks // count]
     return np.split(order, ends[:-1])[jax.process_index()]
-
-
-def deal_key(seed: int) -> jax.Array:
-    """The key that deals users to blocks, the same in every process."""
-    return jax.random.fold_in(jax.random.key(seed), 0xDEA1)
-
-
-def total(local: Any) -> np.ndarray:
-    """The sum of an array over all processes, on the host."""
-    if jax.process_count() == 1:
-        return np.asarray(local)
-    return everyone(local).sum(0)
-
-
-def everyone(local: Any) -> np.ndarray:
-    """Every process's array, stacked, on the host."""
-    if jax.process_count() == 1:
-        return np.asarray(local)[None]
-    from jax.experimental import multihost_utils
-
-    return np.asarray(multihost_utils.process_allgather(jnp.asarray(local)))

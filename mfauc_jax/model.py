@@ -10,13 +10,20 @@ from typing import Any
 import jax
 import numpy as np
 
-from mfauc_jax import draws, exact, factors, ids, item_weights, metrics, model_file, ranking, routes
-from mfauc_jax.checkpoints import Checkpoints
-from mfauc_jax.distributed import total
-from mfauc_jax.factors import Factors
-from mfauc_jax.fit import DivergedError, Fitted, Stopping, Watch, fit
-from mfauc_jax.fold_in import fold_in
-from mfauc_jax.interactions import Interactions
+from mfauc_jax import routes
+from mfauc_jax._core import host
+from mfauc_jax._core.factors import Factors
+from mfauc_jax._core.host import total
+from mfauc_jax.data import ids
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.evaluation import metrics, ranking
+from mfauc_jax.objective import exact
+from mfauc_jax.objective import weights as item_weights
+from mfauc_jax.serving import model_file
+from mfauc_jax.serving.fold_in import fold_in
+from mfauc_jax.solvers import starts
+from mfauc_jax.training.checkpoints import Checkpoints
+from mfauc_jax.training.loop import DivergedError, Fitted, Stopping, Watch, fit
 
 
 def _field(default: Any, text: str) -> Any:
@@ -128,9 +135,9 @@ class MFAUC:
         known = self.get_params()
         for name, value in params.items():
             if name not in known:
-                from mfauc_jax import names
+                from mfauc_jax._core import registry
 
-                names.lookup("parameter", known, name)
+                registry.lookup("parameter", known, name)
             setattr(self, name, value)
         return self
 
@@ -186,7 +193,7 @@ class MFAUC:
             )
             for b in betas
         ]
-        key_start, key_fit = draws.keys(self.seed, 2)
+        key_start, key_fit = host.keys(self.seed, 2)
         start = routes.start(self, key_start, X)
         checkpoints = None
         if self.checkpoint_dir is not None:
@@ -355,7 +362,7 @@ class MFAUC:
         key_start, key_fit = jax.random.split(
             jax.random.fold_in(jax.random.key(self.seed), len(self.history_))
         )
-        fresh = factors.gaussian(key_start, 1, X.num_items, V.shape[1], self.start_scale)
+        fresh = starts.gaussian(key_start, 1, X.num_items, V.shape[1], self.start_scale)
         V = jax.numpy.concatenate([V, fresh.V[n:].astype(V.dtype)])
         if X.num_users > m:
             U = jax.numpy.concatenate(
@@ -392,7 +399,7 @@ class MFAUC:
 
     def certify(self, held_out: Any, delta: float = 0.05, **options: Any) -> Any:
         """With probability 1 − δ, the true AUC is at least …: see `certificate.certify`."""
-        from mfauc_jax import certificate  # and scipy.sparse with it
+        from mfauc_jax.certify import certificate
 
         held = ids.aligned(held_out, self._train)
         return certificate.certify(self._fitted(), self._train, held, delta=delta, **options)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mfauc_jax import metrics, ranking
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.evaluation import metrics, ranking
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

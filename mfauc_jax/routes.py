@@ -9,21 +9,23 @@ import optax
 from jax.core import Tracer
 from jaxtyping import Array, Key
 
-from mfauc_jax import averaging, blocks, distributed, factors, names, scaling
-from mfauc_jax import objective as objectives
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
-from mfauc_jax.item_weights import Weights
-from mfauc_jax.objective import Objective
+from mfauc_jax._core import registry
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective import equation, penalties
+from mfauc_jax.objective.equation import Objective
+from mfauc_jax.objective.weights import Weights
 from mfauc_jax.solvers import (
     alternating,
+    averaging,
     base,
-    blockwise,
     full_batch,
     minibatch,
-    placement,
     sequential,
+    starts,
 )
+from mfauc_jax.solvers.blockwise import design, placement
+from mfauc_jax.solvers.blockwise import solver as blockwise
 
 # iterations and learning rate unless given
 DEFAULTS: dict[str, tuple[int, float]] = {
@@ -49,7 +51,7 @@ def choose(hyper: Hyper) -> str:
     """The solver's name: "auto" is the alternating route where it applies, else the minibatch one."""
     if hyper.solver == "auto":
         return "alternating" if hyper.loss == "square" else "minibatch"
-    names.lookup("solver", DEFAULTS, hyper.solver)
+    registry.lookup("solver", DEFAULTS, hyper.solver)
     return hyper.solver
 
 
@@ -69,11 +71,11 @@ def objective(
         if not hyper.strength > 0:
             raise ValueError(f"strength = {hyper.strength} must be > 0: .4 is the default")
         sigma = {} if isinstance(spread, str) else {"spread": 1.0 + spread, "spread_power": 0.0}
-        rule = scaling.rule(X, weights, hyper.strength, new=new, **sigma)
+        rule = penalties.rule(X, weights, hyper.strength, new=new, **sigma)
         reg = rule.reg if isinstance(reg, str) else reg
         spread = rule.spread if isinstance(spread, str) else spread
     beta = betas(hyper)[-1] if beta is None else beta
-    return objectives.make(
+    return equation.make(
         hyper.loss, hyper.weighting, beta=beta, rho=hyper.rho, reg=reg, spread=spread
     )
 
@@ -102,7 +104,7 @@ def solver(hyper: Hyper, objective: Objective) -> base.Solver:
         for size in ("batch", "num_pos", "num_neg"):
             if getattr(hyper, size) is not None and getattr(hyper, size) < 1:
                 raise ValueError(f"{size} = {getattr(hyper, size)} must be ≥ 1")
-        chosen = names.lookup("optimiser", OPTIMISERS, hyper.optimiser)
+        chosen = registry.lookup("optimiser", OPTIMISERS, hyper.optimiser)
         sizes = minibatch.Settings(hyper.batch, hyper.num_pos, hyper.num_neg, chosen)
         if name == "minibatch":
             return minibatch.make(objective, rate, average, sizes)
@@ -125,11 +127,11 @@ def solver(hyper: Hyper, objective: Objective) -> base.Solver:
 def start(hyper: Hyper, key: Key[Array, ""], X: Interactions) -> Factors:
     """Where the fit begins; a process of several draws its own users' rows only."""
     if hyper.start == "svd" and jax.process_count() == 1:
-        return factors.randomised_svd(key, X, hyper.rank)
+        return starts.randomised_svd(key, X, hyper.rank)
     if hyper.start != "gaussian":
         raise ValueError(f"start = {hyper.start!r} must be 'gaussian' or (in one process) 'svd'")
     if choose(hyper) != "blockwise":
-        return factors.gaussian(key, *X.shape, hyper.rank, hyper.start_scale)
+        return starts.gaussian(key, *X.shape, hyper.rank, hyper.start_scale)
     return placement.start(key, *X.shape, hyper.rank, hyper.start_scale, hyper.blocks)
 
 
@@ -146,6 +148,6 @@ def order(hyper: Hyper, X: Interactions) -> np.ndarray | None:
         return None
     if jax.process_count() > 1:
         return None
-    blocks.check(hyper.blocks, *X.shape)
-    key = distributed.deal_key(hyper.seed)
-    return blocks.deal(key, np.asarray(X.row_lengths), hyper.blocks)
+    design.check(hyper.blocks, *X.shape)
+    key = design.deal_key(hyper.seed)
+    return design.deal(key, np.asarray(X.row_lengths), hyper.blocks)

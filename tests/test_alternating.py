@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from toys import matrices, quiet, random_factors
 
-from mfauc_jax import exact, item_weights, padded
-from mfauc_jax import objective as objectives
-from mfauc_jax.factors import Factors
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data import ragged
+from mfauc_jax.objective import equation, exact
+from mfauc_jax.objective import weights as item_weights
 from mfauc_jax.solvers import alternating, base
 
 RNG = np.random.default_rng(0)
@@ -17,14 +18,14 @@ DENSE = RNG.random((12, 15)) < 0.35
 DENSE[0], DENSE[1], DENSE[2] = False, True, False  # no positive, no negative, one positive
 DENSE[2, 3] = True
 X = quiet(DENSE)
-REG = objectives.Reg(jnp.asarray(RNG.random(12)), jnp.asarray(RNG.random(15)))
+REG = equation.Reg(jnp.asarray(RNG.random(12)), jnp.asarray(RNG.random(15)))
 SPREAD = jnp.asarray(RNG.random(12))
 AT = random_factors(0, X)
 
 
 def problem(phi="identity", tau=0.0, rho=0.5):
     weights = item_weights.make(X, tau, user_power=0.5)
-    objective = objectives.make("square", phi, rho=rho, reg=REG, spread=SPREAD)
+    objective = equation.make("square", phi, rho=rho, reg=REG, spread=SPREAD)
     return objective, weights, alternating.prepare(X, weights), exact.plan(objective, X, weights)
 
 
@@ -84,7 +85,7 @@ def test_tanh_by_reweighting_ends_at_a_stationary_point_of_the_weighted_objectiv
 
 def test_only_the_square_loss():
     with pytest.raises(ValueError, match="square loss, not logistic.*minibatch"):
-        alternating.make(objectives.make("logistic"))
+        alternating.make(equation.make("logistic"))
 
 
 @settings(max_examples=15)
@@ -92,7 +93,7 @@ def test_only_the_square_loss():
 def test_tiles_hold_every_positive_once_and_whole_rows(dense):
     X = quiet(dense)
     for budget in (8, 64, 4096):
-        tiles = padded.tiles(X, budget, np.ones(X.nnz), np.arange(X.nnz))
+        tiles = ragged.tiles(X, budget, np.ones(X.nnz), np.arange(X.nnz))
         real, slots = np.asarray(tiles.values[0]) > 0, np.asarray(tiles.values[1])
         assert sorted(slots[real]) == list(range(X.nnz)) and (slots[~real] == 0).all()
         chunk = np.arange(len(real))[:, None]

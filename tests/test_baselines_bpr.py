@@ -3,9 +3,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mfauc_jax import Factors, Interactions, factors, item_weights, losses, objective, sampling
+from mfauc_jax import Factors, Interactions
 from mfauc_jax.baselines import bpr, pairwise
 from mfauc_jax.baselines.pairwise import Examples, Hyper, Picked, Sizes, Table
+from mfauc_jax.objective import equation, losses, sampling
+from mfauc_jax.objective import weights as item_weights
+from mfauc_jax.solvers import starts
 
 KEY = jax.random.key(0)
 
@@ -32,30 +35,30 @@ def triple_loop(U, V, dense, reg):
 
 def test_objective_is_the_triple_loop():
     dense, X = random_rows((1, 3, 9, 5, 11))
-    f = factors.gaussian(KEY, 5, 12, 3, 1.0)
+    f = starts.gaussian(KEY, 5, 12, 3, 1.0)
     expected = triple_loop(np.asarray(f.U), np.asarray(f.V), dense, 0.3)
     np.testing.assert_allclose(bpr.objective(f, X, reg=0.3), expected, rtol=1e-12)
 
 
 def test_bpr_is_logistic_and_identity_only_if_all_users_have_as_many_positives():
     """E11: BPR weighs user i by N_i M_i where the framework weighs all alike."""
-    goal = objective.make("logistic")
+    goal = equation.make("logistic")
     for lengths, equal in (((4, 4, 4, 4), True), ((1, 2, 6, 10), False)):
         _, X = random_rows(lengths, seed=1)
-        f = factors.gaussian(KEY, 4, 12, 3, 1.0)
+        f = starts.gaussian(KEY, 4, 12, 3, 1.0)
         weights = item_weights.make(X)
         sample = sampling.everything(X, weights)
-        framework = float(objective.value(goal, f, sample))
+        framework = float(equation.value(goal, f, sample))
         own = float(bpr.objective(f, X))
         assert (abs(framework - own) < 1e-12) == equal
         share = np.array([N * (12 - N) for N in lengths], float)
         reweighted = sample._replace(user_weight=jnp.asarray(share / share.mean()))
-        np.testing.assert_allclose(objective.value(goal, f, reweighted), own, rtol=1e-12)
+        np.testing.assert_allclose(equation.value(goal, f, reweighted), own, rtol=1e-12)
 
 
 def test_ascent_is_monotone_under_exact_gradients():
     _, X = random_rows((2, 3, 5, 4, 6), seed=2)
-    f = factors.gaussian(KEY, 5, 12, 3)
+    f = starts.gaussian(KEY, 5, 12, 3)
     step = jax.value_and_grad(lambda f: bpr.objective(f, X, reg=0.01))
     values = []
     for _ in range(20):

@@ -2,9 +2,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mfauc_jax import Interactions, sampling
+from mfauc_jax import Interactions
 from mfauc_jax.baselines import item_auc, pairwise
 from mfauc_jax.baselines.pairwise import Examples, Hyper, Picked, Sizes
+from mfauc_jax.objective import sampling
 
 KEY = jax.random.key(0)
 

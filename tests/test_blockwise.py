@@ -11,16 +11,18 @@ import pytest
 from toys import quiet, random_factors
 
 import mfauc_jax as mf
-from mfauc_jax import averaging, blocks, exact, item_weights
-from mfauc_jax import objective as objectives
-from mfauc_jax.factors import Factors
-from mfauc_jax.solvers import base, blockwise, minibatch, placement
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.objective import equation, exact
+from mfauc_jax.objective import weights as item_weights
+from mfauc_jax.solvers import averaging, base, minibatch
+from mfauc_jax.solvers.blockwise import design, placement
+from mfauc_jax.solvers.blockwise import solver as blockwise
 
 DENSE = np.random.default_rng(0).random((20, 14)) < 0.35
 DENSE[:, 0] |= ~DENSE.any(1)
 X = quiet(DENSE)
 AT = random_factors(1, X, scale=0.5)
-REG = objectives.Reg(jnp.linspace(0.1, 0.5, 20), jnp.linspace(0.2, 0.4, 14))
+REG = equation.Reg(jnp.linspace(0.1, 0.5, 20), jnp.linspace(0.2, 0.4, 14))
 
 
 def settings(d, devices=1, optimiser=optax.adagrad, batch=8, num_pos=2, num_neg=3):
@@ -30,20 +32,20 @@ def settings(d, devices=1, optimiser=optax.adagrad, batch=8, num_pos=2, num_neg=
 
 def test_strata_have_four_items_a_block_and_the_last_the_rest():
     counts = np.array([5, 1, 9, 9, 3, 0, 7, 2, 2, 8, 1, 4, 6, 0, 0, 1, 1, 3, 2])
-    stratum = blocks.strata(counts, 2)
+    stratum = design.strata(counts, 2)
     assert np.bincount(stratum).tolist() == [8, 11]
     assert counts[stratum == 0].min() >= counts[stratum == 1].max()
 
 
 def test_pairs_meet_as_often_as_the_design_says():
     d, n = 3, 27  # strata of 12 and 15
-    stratum = blocks.strata(np.arange(n), d)
+    stratum = design.strata(np.arange(n), d)
     keys = jax.random.split(jax.random.key(0), 20_000)
-    block = np.asarray(jax.vmap(lambda k: blocks.assign(k, jnp.asarray(stratum), d))(keys))
+    block = np.asarray(jax.vmap(lambda k: design.assign(k, jnp.asarray(stratum), d))(keys))
     assert (np.sort(block, 1) == np.repeat(np.arange(d), n // d)).all()
     met = (block[:, :, None] == block[:, None, :]).mean(0)
     same = stratum[:, None] == stratum[None, :]
-    weight = d * np.where(same, blocks.together(stratum, d)[stratum][None, :], 1.0)
+    weight = d * np.where(same, design.together(stratum, d)[stratum][None, :], 1.0)
     off = ~np.eye(n, dtype=bool)
     np.testing.assert_allclose((met * weight)[off], 1.0, atol=6 * 3 * np.sqrt(0.3 / 20_000))
     assert abs((met * weight)[off & same].mean() - 1) < 0.004
@@ -51,7 +53,7 @@ def test_pairs_meet_as_often_as_the_design_says():
 
 def test_no_row_or_column_is_in_two_blocks_of_a_round():
     for d in (1, 2, 5, 8):
-        square = blocks.schedule(d)
+        square = design.schedule(d)
         for rounds in (square, square.T):
             assert (np.sort(rounds, 1) == np.arange(d)).all()
         assert {(a, c) for r in square for a, c in enumerate(r)} == set(
@@ -61,9 +63,9 @@ def test_no_row_or_column_is_in_two_blocks_of_a_round():
 
 def test_users_are_dealt_evenly():
     counts = np.random.default_rng(0).zipf(1.5, 1003).clip(max=200)
-    order = blocks.deal(jax.random.key(1), counts, 8)
+    order = design.deal(jax.random.key(1), counts, 8)
     assert (np.sort(order) == np.arange(1003)).all()
-    parts = np.split(order, np.cumsum(blocks.sizes(1003, 8))[:-1])
+    parts = np.split(order, np.cumsum(design.sizes(1003, 8))[:-1])
     loads = [counts[part].sum() for part in parts]
     assert max(loads) / np.mean(loads) < 1.1
 
@@ -82,7 +84,7 @@ def moved(solver, weights, at=AT, draws=1, seed=0):
 def test_the_mean_over_assignments_is_the_full_gradient(d, tau):
     """For φ = identity: λ, spread, user weights and any g included."""
     weights = item_weights.make(X, tau=tau, user_power=0.5)
-    objective = objectives.make("logistic", reg=REG, spread=0.7)
+    objective = equation.make("logistic", reg=REG, spread=0.7)
     rate, draws = 1e-6, 6000
     solver = blockwise.make(objective, rate, settings=settings(d, optimiser=optax.sgd))
     after, state = moved(solver, weights, draws=draws)
@@ -98,7 +100,7 @@ def test_the_mean_over_assignments_is_the_full_gradient(d, tau):
 
 def test_one_block_is_no_block():
     weights = item_weights.make(X, user_power=0.5)
-    objective = objectives.make("square_hinge", reg=objectives.Reg(0.3, 0.0), spread=0.5)
+    objective = equation.make("square_hinge", reg=equation.Reg(0.3, 0.0), spread=0.5)
     whole = minibatch.make(objective, 0.1, settings=settings(1).inner)
     cut = blockwise.make(objective, 0.1, settings=settings(1))
     data, state = cut.prepare(X, weights), cut.init(AT)
@@ -112,7 +114,7 @@ def test_one_block_is_no_block():
 
 def test_the_number_of_devices_does_not_matter():
     weights = item_weights.make(X)
-    objective = objectives.make("square_hinge", "tanh", reg=REG, rho=1.5)
+    objective = equation.make("square_hinge", "tanh", reg=REG, rho=1.5)
     found = []
     for devices in (1, 2, 4):
         solver = blockwise.make(
@@ -130,7 +132,7 @@ def test_the_number_of_devices_does_not_matter():
 
 def test_it_comes_near_the_minimum():
     weights = item_weights.make(X)
-    objective = objectives.make("square_hinge", reg=0.3)
+    objective = equation.make("square_hinge", reg=0.3)
     inner = dict(batch=5, num_pos=5, num_neg=8)
     solver = blockwise.make(objective, 0.2, averaging.Averaging(100), settings(2, 2, **inner))
     data, state = solver.prepare(X, weights), solver.init(AT)
@@ -159,7 +161,7 @@ def test_devices_must_divide_the_blocks(d, devices, words):
 
 
 def test_more_blocks_than_items_is_refused():
-    solver = blockwise.make(objectives.make(), settings=settings(16, 1))
+    solver = blockwise.make(equation.make(), settings=settings(16, 1))
     with pytest.raises(ValueError, match="blocks = 16 needs more than 16 items; there are 14"):
         solver.prepare(X, item_weights.make(X))
 

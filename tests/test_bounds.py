@@ -4,9 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from mfauc_jax import bounds, losses, spectral
-from mfauc_jax.factors import gaussian
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.certify import bounds, spectral
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective import losses
+from mfauc_jax.solvers.starts import gaussian
 
 
 @pytest.fixture

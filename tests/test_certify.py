@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from experiments import certify, results
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data.interactions import Interactions
 
 
 @pytest.fixture(scope="module")

@@ -22,10 +22,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mfauc_jax import cli, data
+from mfauc_jax._core.factors import Factors
 from mfauc_jax.data import layouts
-from mfauc_jax.factors import Factors
-from mfauc_jax.fit import Fitted
 from mfauc_jax.model import MFAUC
+from mfauc_jax.training.loop import Fitted
 
 USERS = ["ann", "böb", "日本", "9" * 30, "a,b", "-5", 'q"q', "u7", "u8", "u9", "all", "one"]
 ITEMS = [f"i{j}" for j in range(8)] + ["naïve ☕"]
@@ -244,7 +244,7 @@ def test_a_path_that_cannot_be_written_is_told_before_the_fit(home, tmp_path):
 
 
 def test_ctrl_c_keeps_what_there_is_and_exits_with_130(home, tmp_path):
-    from mfauc_jax import fit
+    from mfauc_jax.training import loop as fit
 
     def interrupted(record, *_):
         raise KeyboardInterrupt
@@ -650,7 +650,9 @@ def test_no_arguments_lead_to_a_traceback_or_a_partial_file(home, words):
         before = {path.name: path.is_file() and path.read_bytes() for path in here.iterdir()}
         with (
             mock.patch.object(MFAUC, "fit", no_fit),
-            mock.patch("mfauc_jax.selection.select", side_effect=ArithmeticError("all diverged")),
+            mock.patch(
+                "mfauc_jax.training.selection.select", side_effect=ArithmeticError("all diverged")
+            ),
             mock.patch("mfauc_jax.data.download", side_effect=ConnectionError("no network")),
         ):
             ran = run(*words, stdin="ann\n")

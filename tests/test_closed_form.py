@@ -3,8 +3,9 @@ import numpy as np
 import pytest
 from toys import quiet, random_factors
 
-from mfauc_jax import closed_form, item_weights, losses, sampling, weightings
-from mfauc_jax import objective as objectives
+from mfauc_jax.objective import equation, losses, sampling, weightings
+from mfauc_jax.objective import weights as item_weights
+from theory import closed_form
 
 RNG = np.random.default_rng(3)
 X = quiet(RNG.random((7, 9)) < 0.4)
@@ -12,9 +13,9 @@ AT = random_factors(3, X)
 
 
 def both(loss, phi, tau, form=closed_form.CORRECTED, spread=0.0):
-    objective = objectives.make(loss, phi, beta=2.0, rho=0.7, reg=0.3, spread=spread)
+    objective = equation.make(loss, phi, beta=2.0, rho=0.7, reg=0.3, spread=spread)
     sample = sampling.everything(X, item_weights.make(X, tau, user_power=0.5))
-    auto = jax.grad(objectives.value, 1)(objective, AT, sample)
+    auto = jax.grad(equation.value, 1)(objective, AT, sample)
     return auto, closed_form.gradients(objective, AT, sample, form), objective
 
 
@@ -39,19 +40,19 @@ def test_the_printed_logistic_and_sigmoid_gradients_are_wrong_each_in_its_own_wa
 
 
 def test_the_printed_logistic_data_gradient_points_uphill():
-    objective = objectives.make("logistic", beta=2.0)
+    objective = equation.make("logistic", beta=2.0)
     sample = sampling.everything(X, item_weights.make(X))
-    auto = jax.grad(objectives.value, 1)(objective, AT, sample)
+    auto = jax.grad(equation.value, 1)(objective, AT, sample)
     printed = closed_form.gradients(objective, AT, sample, closed_form.printed(objective))
     np.testing.assert_allclose(auto.U, -printed.U, atol=1e-12)  # E1
 
 
 def test_short_square_forms_need_the_masses():
     sample = sampling.everything(X, item_weights.make(X))
-    objective = objectives.make("square", reg=0.3)
+    objective = equation.make("square", reg=0.3)
     for scale in (1.0, 3.0):
         scaled = sample._replace(g_pos=scale * sample.g_pos)
-        auto = jax.grad(objectives.value, 1)(objective, AT, scaled)
+        auto = jax.grad(equation.value, 1)(objective, AT, scaled)
         right = closed_form.square_short_form(AT, scaled, 0.3)
         printed = closed_form.square_short_form(AT, scaled, 0.3, masses=False)
         np.testing.assert_allclose(auto.U, right.U, atol=1e-12)

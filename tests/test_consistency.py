@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mfauc_jax import losses
+from mfauc_jax.objective import losses
 from theory import consistency
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from mfauc_jax import draws
+from mfauc_jax._core import draws, host
 
 KEYS = jax.random.split(jax.random.key(0), 64)
 WORDS = np.asarray(jax.vmap(lambda key: draws.words(key, (4096,)))(KEYS))
@@ -52,11 +52,11 @@ def test_a_key_gives_the_same_words():
 
 
 def test_keys_of_a_seed_are_distinct_and_the_same_each_time():
-    first, second = draws.keys(7, 2), draws.keys(7, 2)
+    first, second = host.keys(7, 2), host.keys(7, 2)
     for a, b in zip(first, second, strict=True):
         np.testing.assert_array_equal(jax.random.key_data(a), jax.random.key_data(b))
         assert a.dtype == jax.random.key(0).dtype
-    words = {tuple(np.asarray(jax.random.key_data(k))) for s in range(50) for k in draws.keys(s, 2)}
+    words = {tuple(np.asarray(jax.random.key_data(k))) for s in range(50) for k in host.keys(s, 2)}
     assert len(words) == 100
     with pytest.raises(ValueError, match="seed = -1 must be"):
-        draws.keys(-1, 2)
+        host.keys(-1, 2)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import quiet, random_factors, triple_loop
 
-from mfauc_jax import exact, item_weights, losses, sampling, weightings
-from mfauc_jax import objective as objectives
+from mfauc_jax.objective import equation, exact, losses, sampling, weightings
+from mfauc_jax.objective import weights as item_weights
 
 CASES = [(loss, phi) for loss in losses.LOSSES for phi in weightings.WEIGHTINGS]
 BETA, RHO = 2.0, 0.7
@@ -40,7 +40,7 @@ def one_shape(draw, n=9):
 def by_every_route(objective, at, plan, listed):
     return (
         exact.value_and_grad(objective, at, plan),
-        jax.value_and_grad(objectives.value, 1)(objective, at, listed),
+        jax.value_and_grad(equation.value, 1)(objective, at, listed),
         exact.value(objective, at, plan),
     )
 
@@ -49,7 +49,7 @@ def by_every_route(objective, at, plan, listed):
 @settings(max_examples=15)
 @given(one_shape(), st.integers(0, 5), st.sampled_from([0.0, 0.7]), st.sampled_from([0.0, 0.5]))
 def test_exact_is_the_triple_loop(loss, phi, dense, seed, tau, user_power):
-    objective = objectives.make(loss, phi, beta=BETA, rho=RHO, reg=0.3, spread=1.5)
+    objective = equation.make(loss, phi, beta=BETA, rho=RHO, reg=0.3, spread=1.5)
     plain = SimpleNamespace(loss=PLAIN[loss], weighting=PLAIN[phi])
     X = quiet(dense)
     try:
@@ -76,12 +76,12 @@ def test_ties_and_kinks_are_exact(phi):
         U=jnp.asarray(rng.integers(-1, 2, (6, 2)), float),
         V=jnp.asarray(rng.integers(-1, 2, (9, 2)), float),
     )  # integer scores: margins of exactly 1 and many ties
-    objective = objectives.make("square_hinge", phi, rho=0.5)
+    objective = equation.make("square_hinge", phi, rho=0.5)
     weights = item_weights.make(X)
     listed = sampling.everything(X, weights)
     value, grads = exact.value_and_grad(objective, at, exact.plan(objective, X, weights))
-    assert float(value) == pytest.approx(float(objectives.value(objective, at, listed)), abs=1e-12)
-    for fast, slow in zip(grads, jax.grad(objectives.value, 1)(objective, at, listed), strict=True):
+    assert float(value) == pytest.approx(float(equation.value(objective, at, listed)), abs=1e-12)
+    for fast, slow in zip(grads, jax.grad(equation.value, 1)(objective, at, listed), strict=True):
         np.testing.assert_allclose(fast, slow, atol=1e-12)
 
 
@@ -90,7 +90,7 @@ def test_float32_keeps_its_digits_far_from_zero(loss):
     """Scores shifted by 100 for every item: margins are the same, and so is θ (SPEC 4.3)."""
     rng = np.random.default_rng(0)
     X = quiet(rng.random((20, 50)) < 0.3)
-    objective = objectives.make(loss, "tanh")
+    objective = equation.make(loss, "tanh")
     weights = item_weights.make(X)
     at = random_factors(0, X, scale=0.7)
     at = at._replace(U=at.U.at[:, 0].set(1.0), V=at.V.at[:, 0].add(100.0))
@@ -114,10 +114,10 @@ def test_spread_and_reg_may_differ_by_row():
     at = random_factors(0, X)
     spread, by_user, by_item = (jnp.asarray(rng.random(size)) for size in (6, 6, 9))
     for loss in losses.LOSSES:
-        objective = objectives.make(loss, reg=objectives.Reg(by_user, by_item), spread=spread)
+        objective = equation.make(loss, reg=equation.Reg(by_user, by_item), spread=spread)
         value, grads = exact.value_and_grad(objective, at, exact.plan(objective, X, weights))
         listed = sampling.everything(X, weights)
-        slow, slow_grads = jax.value_and_grad(objectives.value, 1)(objective, at, listed)
+        slow, slow_grads = jax.value_and_grad(equation.value, 1)(objective, at, listed)
         assert float(value) == pytest.approx(float(slow), abs=1e-12)
         for a, b in zip(grads, slow_grads, strict=True):
             np.testing.assert_allclose(a, b, atol=1e-12)
@@ -128,6 +128,6 @@ def test_a_sweep_compiles_once():
     weights, at = item_weights.make(X), random_factors(0, X)
     before = exact.value_and_grad._cache_size()
     for beta, rho, reg in ((1.0, 0.5, 0.1), (2.0, 1.0, 0.2), (3.0, 2.0, 0.0)):
-        objective = objectives.make("logistic", "tanh", beta=beta, rho=rho, reg=reg)
+        objective = equation.make("logistic", "tanh", beta=beta, rho=rho, reg=reg)
         exact.value_and_grad(objective, at, exact.plan(objective, X, weights))
     assert exact.value_and_grad._cache_size() == before + 1

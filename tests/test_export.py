@@ -5,8 +5,8 @@ import pytest
 from toys import quiet, random_factors
 
 import mfauc_jax as mf
-from mfauc_jax import export
-from mfauc_jax.fit import Fitted
+from mfauc_jax.serving import export
+from mfauc_jax.training.loop import Fitted
 
 RNG = np.random.default_rng(0)
 DENSE = RNG.random((40, 25)) < 0.3

@@ -9,11 +9,12 @@ import scipy.optimize
 from toys import quiet, random_factors
 
 import mfauc_jax as mf
-from mfauc_jax import exact, fold_in, item_weights, scaling
-from mfauc_jax import objective as objectives
-from mfauc_jax.factors import Factors
-from mfauc_jax.fit import Fitted
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.objective import equation, exact, penalties
+from mfauc_jax.objective import weights as item_weights
+from mfauc_jax.serving import fold_in
 from mfauc_jax.solvers import alternating
+from mfauc_jax.training.loop import Fitted
 
 RNG = np.random.default_rng(0)
 TASTE = RNG.normal(size=(60, 3)) @ RNG.normal(size=(3, 30)) + 0.3 * RNG.normal(size=(60, 30))
@@ -32,7 +33,7 @@ def own(objective, weights, u, i):
     g, b = positive / positive.sum(), weights.b * (1 - positive)
 
     def f(u):
-        risk = objectives.user_risk(objective, u, V, V, g, b / b.sum(), objective.spread)
+        risk = equation.user_risk(objective, u, V, V, g, b / b.sum(), objective.spread)
         return risk + 0.5 * objective.reg / weights.user[i] * (u @ u)
 
     return jax.value_and_grad(f)(u)
@@ -40,7 +41,7 @@ def own(objective, weights, u, i):
 
 @pytest.mark.parametrize("loss", ["square", "square_hinge", "logistic"])
 def test_fold_in_is_scipys_minimum_and_the_gap_covers_what_is_missed(loss):
-    objective = objectives.make(loss, beta=2.0, reg=0.3, spread=0.5)
+    objective = equation.make(loss, beta=2.0, reg=0.3, spread=0.5)
     weights = item_weights.make(X, user_power=0.5)
     U, gap = fold_in.fold_in(objective, V, X, weights, tolerance=1e-8)
     early, wide = fold_in.fold_in(objective, V, X, weights, steps=1)
@@ -58,8 +59,8 @@ def test_fold_in_is_scipys_minimum_and_the_gap_covers_what_is_missed(loss):
 
 def test_fold_in_of_the_training_users_is_the_alternating_solve():
     weights = item_weights.make(X, user_power=0.75)
-    rule = scaling.rule(X, weights)
-    objective = objectives.make("square", reg=rule.reg, spread=rule.spread)
+    rule = penalties.rule(X, weights)
+    objective = equation.make("square", reg=rule.reg, spread=rule.spread)
     data = alternating.prepare(X, weights)
     start = Factors(jnp.zeros((60, 4)), V)
     exactly = alternating.sweep(objective, start, data, 20, 0).U
@@ -69,7 +70,7 @@ def test_fold_in_of_the_training_users_is_the_alternating_solve():
 
 @pytest.mark.parametrize(("loss", "weighting"), [("sigmoid", "tanh")])
 def test_without_convexity_it_warns_descends_and_promises_nothing(loss, weighting):
-    objective = objectives.make(loss, weighting, beta=2.0, reg=0.05)
+    objective = equation.make(loss, weighting, beta=2.0, reg=0.05)
     weights = item_weights.make(X)
     with pytest.warns(UserWarning, match="not convex"):
         U, gap = fold_in.fold_in(objective, V, X, weights)
@@ -88,8 +89,8 @@ def test_new_users_weigh_what_they_would_have_weighed():
         np.testing.assert_allclose(again.b, whole.b)
         np.testing.assert_allclose(again.neg_mass, whole.neg_mass[40:])
         np.testing.assert_allclose(again.g, whole.g[int(X.indptr[40]) :])
-        rule = scaling.rule(X, whole)
-        new = scaling.rule(X, whole, new=(quiet(DENSE[40:]), again))
+        rule = penalties.rule(X, whole)
+        new = penalties.rule(X, whole, new=(quiet(DENSE[40:]), again))
         np.testing.assert_allclose(new.reg.user, rule.reg.user[40:])
         np.testing.assert_allclose(new.reg.item, rule.reg.item)
         np.testing.assert_allclose(new.spread, rule.spread[40:])
@@ -147,15 +148,15 @@ def test_external_ids_of_the_new_users(model, named):
 
 
 def test_lambda_by_user_is_unknown_for_new_ones():
-    objective = objectives.make("square", reg=objectives.Reg(jnp.ones(7), 0.1))
+    objective = equation.make("square", reg=equation.Reg(jnp.ones(7), 0.1))
     with pytest.raises(ValueError, match="reg was given by user"):
         fold_in.fold_in(objective, V, X, item_weights.make(X))
 
 
 def theta(model):
     weights = item_weights.make(model.train_, user_power=model.user_power)
-    rule = scaling.rule(model.train_, weights)
-    objective = objectives.make("square", reg=rule.reg, spread=rule.spread)
+    rule = penalties.rule(model.train_, weights)
+    objective = equation.make("square", reg=rule.reg, spread=rule.spread)
     return exact.value(objective, model.factors_, exact.plan(objective, model.train_, weights))
 
 

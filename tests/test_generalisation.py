@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mfauc_jax import bounds, losses, spectral
-from mfauc_jax.factors import gaussian
+from mfauc_jax.certify import bounds, spectral
+from mfauc_jax.objective import losses
+from mfauc_jax.solvers.starts import gaussian
 from theory import function_class, generalisation, mcdiarmid, rademacher
 
 KEY = jax.random.key(0)

@@ -10,8 +10,9 @@ import scipy.sparse as sp
 from hypothesis import given
 from toys import matrices, quiet
 
-from mfauc_jax import factors, padded
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data import ragged
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.solvers import starts
 
 DENSE = np.array([[1, 0, 1, 0], [0, 1, 0, 0], [1, 1, 0, 1]])
 
@@ -141,7 +142,7 @@ def bad(value):
             ValueError,
             "1 missing",
         ),
-        (lambda: factors.gaussian(jax.random.key(0), 3, 4, 0), ValueError, "rank = 0"),
+        (lambda: starts.gaussian(jax.random.key(0), 3, 4, 0), ValueError, "rank = 0"),
     ],
 )
 def test_bad_input_is_named(call, error, says):
@@ -153,7 +154,7 @@ def test_bad_input_is_named(call, error, says):
 def test_buckets_hold_every_positive_once(dense):
     X = quiet(dense)
     seen = []
-    for bucket in padded.buckets(X, ratio=2):
+    for bucket in ragged.buckets(X, ratio=2):
         real = np.asarray(bucket.real) > 0
         users = np.broadcast_to(np.asarray(bucket.users)[:, None], real.shape)
         seen += list(zip(users[real], np.asarray(bucket.items)[real], strict=True))
@@ -164,7 +165,7 @@ def test_buckets_hold_every_positive_once(dense):
 def test_randomised_svd_start_is_the_truncated_svd():
     rng = np.random.default_rng(0)
     X = quiet(rng.random((30, 20)) < 0.3)
-    start = factors.randomised_svd(jax.random.key(0), X, rank=15, power=6)
+    start = starts.randomised_svd(jax.random.key(0), X, rank=15, power=6)
     left, s, right = np.linalg.svd(X.to_scipy().toarray(), full_matrices=False)
     best = (left[:, :15] * s[:15]) @ right[:15]
     np.testing.assert_allclose(start.U @ start.V.T, best, atol=1e-6)
@@ -172,5 +173,5 @@ def test_randomised_svd_start_is_the_truncated_svd():
 
 
 def test_randomised_svd_start_beyond_the_rank_of_x_has_no_zero_columns():
-    start = factors.randomised_svd(jax.random.key(0), quiet(DENSE), rank=6)
+    start = starts.randomised_svd(jax.random.key(0), quiet(DENSE), rank=6)
     assert start.U.shape == (3, 6) and (np.abs(np.asarray(start.V)).max(0) > 0).all()

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toys import matrices, quiet
 
-from mfauc_jax import item_weights
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective import weights as item_weights
 
 
 @given(matrices(), st.sampled_from([0.0, 0.7, -0.5]), st.sampled_from([0.0, 0.7, 2.0]))

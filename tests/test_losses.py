@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
-from mfauc_jax import losses, objective, weightings
+from mfauc_jax.objective import equation, losses, weightings
 
 FORMULA = {
     "square_hinge": lambda x, b: 0.5 * max(0.0, 1 - x) ** 2,
@@ -62,8 +62,8 @@ def test_a_sweep_over_beta_compiles_once():
         (lambda: losses.get("logistic", float("nan")), "beta = nan"),
         (lambda: weightings.get("tan"), "did you mean 'tanh'"),
         (lambda: weightings.get("tanh", 0.0), "rho = 0.0"),
-        (lambda: objective.make("square", reg=-0.1), "reg = -0.1"),
-        (lambda: objective.make("square", spread=-2.0), "spread = -2.0"),
+        (lambda: equation.make("square", reg=-0.1), "reg = -0.1"),
+        (lambda: equation.make("square", spread=-2.0), "spread = -2.0"),
     ],
 )
 def test_bad_names_and_numbers_are_named(call, says):
@@ -76,15 +76,15 @@ def test_tanh_refuses_a_loss_that_goes_negative_and_says_why():
         return -jax.nn.sigmoid(x)
 
     with pytest.raises(ValueError, match="never negative, but paper_sigmoid reaches -1"):
-        objective.make(paper_sigmoid, "tanh")
-    assert objective.make(paper_sigmoid).loss(0.0) == -0.5  # identity takes it
+        equation.make(paper_sigmoid, "tanh")
+    assert equation.make(paper_sigmoid).loss(0.0) == -0.5  # identity takes it
 
 
 def test_your_own_loss_is_one_function():
     def exponential(x, beta=1.0):
         return jnp.exp(-beta * x)
 
-    loss = objective.make(exponential, beta=2.0).loss
+    loss = equation.make(exponential, beta=2.0).loss
     assert isinstance(loss, Partial) and float(loss(1.0)) == pytest.approx(np.exp(-2.0))
     with pytest.raises(TypeError, match="neither a name nor a function|Type-check"):
-        objective.make(3.0)
+        equation.make(3.0)

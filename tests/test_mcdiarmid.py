@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from mfauc_jax import bounds
+from mfauc_jax.certify import bounds
 from theory import mcdiarmid
 
 SMALL = [(n, size) for n in (3, 4, 5) for size in range(1, n)]

@@ -4,7 +4,7 @@ import pytest
 
 from experiments import bench_baselines, methods
 from mfauc_jax import Interactions
-from mfauc_jax.factors import Factors
+from mfauc_jax._core.factors import Factors
 
 KEY = jax.random.key(0)
 

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score, roc_auc_score, roc_curve
 
-from mfauc_jax import metrics, ranking, standing
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.evaluation import counts as standing
+from mfauc_jax.evaluation import metrics, ranking
 
 AT = (1, 3, 5, 10)
 

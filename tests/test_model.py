@@ -12,9 +12,9 @@ import pytest
 from toys import quiet
 
 import mfauc_jax as mf
-from mfauc_jax import losses
 from mfauc_jax.data import splits
-from mfauc_jax.fit import DivergedError
+from mfauc_jax.objective import losses
+from mfauc_jax.training.loop import DivergedError
 
 RNG = np.random.default_rng(0)
 TASTE = RNG.normal(size=(40, 3)) @ RNG.normal(size=(3, 30)) + 0.3 * RNG.normal(size=(40, 30))

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from toys import quiet, random_factors
 
 import mfauc_jax as mf
-from mfauc_jax import model_file
-from mfauc_jax.model_file import ModelFileError
+from mfauc_jax.serving import model_file
+from mfauc_jax.serving.model_file import ModelFileError
 
 RNG = np.random.default_rng(0)
 DENSE = RNG.random((12, 9)) < 0.4

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from toys import quiet, random_factors
 
-from mfauc_jax import item_weights, sampling
-from mfauc_jax import objective as objectives
+from mfauc_jax.objective import equation, sampling
+from mfauc_jax.objective import weights as item_weights
 
 X = quiet(np.random.default_rng(0).random((9, 7)) < 0.4)
 WEIGHTS = item_weights.make(X, tau=0.3, user_power=0.5)
@@ -19,7 +19,7 @@ def spliced(objective, v, sample):
         V_pos = AT.V[sample.pos[t]].at[0].set(v)
         V_neg = AT.V[sample.neg[t]].at[0].set(v)
         u, weights = AT.U[sample.users[t]], (sample.g_pos[t], sample.g_neg[t])
-        total += sample.user_weight[t] * objectives.user_risk(
+        total += sample.user_weight[t] * equation.user_risk(
             objective, u, V_pos, V_neg, *weights, objective.spread, sample.spread_scale
         )
     return total / len(sample.users)
@@ -28,13 +28,13 @@ def spliced(objective, v, sample):
 @pytest.mark.parametrize("loss", ["square_hinge", "logistic"])
 @pytest.mark.parametrize("weighting", ["identity", "tanh"])
 def test_item_risk_is_the_users_atom_with_v_in_its_place(loss, weighting):
-    objective = objectives.make(loss, weighting, reg=0.1, spread=0.7)
+    objective = equation.make(loss, weighting, reg=0.1, spread=0.7)
 
     @jax.jit
     def both(key, j):
         sample = sampling.for_item(key, X, WEIGHTS, j, 6, 4)
         slow = jax.value_and_grad(lambda v: spliced(objective, v, sample))(AT.V[j])
-        return slow, jax.value_and_grad(objectives.item_risk, 1)(objective, AT.V[j], AT, sample)
+        return slow, jax.value_and_grad(equation.item_risk, 1)(objective, AT.V[j], AT, sample)
 
     for j in range(X.num_items):
         (a, da), (b, db) = both(jax.random.key(j), jnp.asarray(j))
@@ -45,8 +45,8 @@ def test_item_risk_is_the_users_atom_with_v_in_its_place(loss, weighting):
 def test_the_penalty_is_always_in_full_and_may_differ_by_row():
     U, V = (np.asarray(F) for F in AT)
     flat = 0.15 * ((U**2).sum() / 9 + (V**2).sum() / 7)
-    assert float(objectives.penalty(objectives.make(reg=0.3), AT)) == pytest.approx(flat)
+    assert float(equation.penalty(equation.make(reg=0.3), AT)) == pytest.approx(flat)
     by_user, by_item = np.linspace(0.1, 1, 9), np.linspace(0.2, 2, 7)
-    reg = objectives.Reg(jnp.asarray(by_user), jnp.asarray(by_item))
+    reg = equation.Reg(jnp.asarray(by_user), jnp.asarray(by_item))
     rows = 0.5 * (by_user @ (U**2).sum(1) / 9 + by_item @ (V**2).sum(1) / 7)
-    assert float(objectives.penalty(objectives.make(reg=reg), AT)) == pytest.approx(rows)
+    assert float(equation.penalty(equation.make(reg=reg), AT)) == pytest.approx(rows)

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from toys import quiet, random_factors
 
-from mfauc_jax import metrics, plots
+from mfauc_jax import plots
 from mfauc_jax.data import splits
+from mfauc_jax.evaluation import metrics
 
 RNG = np.random.default_rng(0)
 X = quiet(RNG.random((40, 30)) < 0.3)

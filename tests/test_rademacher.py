@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mfauc_jax import bounds, losses, spectral
-from mfauc_jax.factors import Factors, gaussian
-from mfauc_jax.interactions import Interactions
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.certify import bounds, spectral
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective import losses
+from mfauc_jax.solvers.starts import gaussian
 from theory import rademacher
 
 KEY = jax.random.key(0)

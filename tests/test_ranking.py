@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mfauc_jax import ranking
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.evaluation import ranking
 
 
 def whole(rng, shape):

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import matrices, quiet, random_factors
 
-from mfauc_jax import item_weights, objective, sampling
+from mfauc_jax.objective import equation, sampling
+from mfauc_jax.objective import weights as item_weights
 
 
 def triples(dense, tau=0.0):
@@ -59,8 +60,8 @@ def test_draws_follow_g_and_g_prime(tau):
 def enumerated_gradient(X, weights, factors, sample, i):
     """∂θ/∂u_i of one user in full."""
     only = jax.tree.map(lambda a: a[i : i + 1] if jnp.ndim(a) else a, sample)
-    o = objective.make("logistic")
-    return jax.grad(lambda U: objective.risk(o, factors._replace(U=U), only))(factors.U)[i]
+    o = equation.make("logistic")
+    return jax.grad(lambda U: equation.risk(o, factors._replace(U=U), only))(factors.U)[i]
 
 
 def test_sampling_uniformly_and_multiplying_by_g_alone_would_be_biased():
@@ -70,7 +71,7 @@ def test_sampling_uniformly_and_multiplying_by_g_alone_would_be_biased():
     factors = random_factors(0, X)
     sample = sampling.everything(X, weights)
     truth = enumerated_gradient(X, weights, factors, sample, 0)
-    o = objective.make("logistic")
+    o = equation.make("logistic")
     V, u = factors.V, factors.U[0]
     pos, neg = sample.pos[0, :3], sample.neg[0, :4]
     g, g_neg = sample.g_pos[0, :3], sample.g_neg[0, :4]

@@ -11,11 +11,15 @@ import numpy as np
 import pytest
 from toys import quiet, triple_loop
 
-from mfauc_jax import item_weights, metrics, routes, selection, sweep
+from mfauc_jax import routes
 from mfauc_jax.data import splits
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.evaluation import metrics
 from mfauc_jax.model import MFAUC
+from mfauc_jax.objective import weights as item_weights
 from mfauc_jax.solvers import base
+from mfauc_jax.training import batched as sweep
+from mfauc_jax.training import selection
 
 RNG = np.random.default_rng(0)
 TASTE = RNG.normal(size=(30, 3)) @ RNG.normal(size=(3, 20)) + 0.3 * RNG.normal(size=(30, 20))

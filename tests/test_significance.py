@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mfauc_jax import metrics, significance
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.evaluation import metrics, significance
 
 
 def test_normal_interval_is_scipys_with_missing_users_left_out():

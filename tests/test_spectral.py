@@ -7,9 +7,10 @@ import jax
 import numpy as np
 import pytest
 
-from mfauc_jax import spectral
-from mfauc_jax.factors import Factors, gaussian
-from mfauc_jax.interactions import Interactions
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.certify import spectral
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.solvers.starts import gaussian
 
 
 def random_X(seed=0, m=12, n=9):

@@ -7,10 +7,10 @@ import optax
 import pytest
 from toys import quiet, random_factors
 
-from mfauc_jax import averaging, exact, item_weights
-from mfauc_jax import objective as objectives
-from mfauc_jax.factors import Factors
-from mfauc_jax.solvers import base, full_batch, minibatch, sequential
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.objective import equation, exact
+from mfauc_jax.objective import weights as item_weights
+from mfauc_jax.solvers import averaging, base, full_batch, minibatch, sequential
 
 DENSE = np.random.default_rng(0).random((20, 12)) < 0.35
 DENSE[:, 0] |= ~DENSE.any(1)
@@ -18,8 +18,8 @@ DENSE[0] = False  # a user with nothing to learn from
 X = quiet(DENSE)
 WEIGHTS = item_weights.make(X, user_power=0.5)
 AT = random_factors(1, X, scale=0.5)
-REG = objectives.Reg(jnp.linspace(0.1, 0.5, 20), jnp.linspace(0.2, 0.4, 12))
-PLAIN = objectives.make("square_hinge", reg=0.1)
+REG = equation.Reg(jnp.linspace(0.1, 0.5, 20), jnp.linspace(0.2, 0.4, 12))
+PLAIN = equation.make("square_hinge", reg=0.1)
 
 
 def run(solver, iterations, start=AT, weights=WEIGHTS, seed=0):
@@ -32,7 +32,7 @@ def run(solver, iterations, start=AT, weights=WEIGHTS, seed=0):
 @pytest.mark.parametrize("batch", [20, 7])
 def test_a_minibatch_iteration_moves_along_the_exact_gradient_on_average(batch):
     """With a tiny step, −Δ/α has mean m ∂θ/∂u_i and n ∂θ/∂v_j: λ, spread and weights included."""
-    objective = objectives.make("logistic", reg=REG, spread=0.7)
+    objective = equation.make("logistic", reg=REG, spread=0.7)
     rate = 1e-6
     chosen = minibatch.Settings(batch=batch, num_pos=2, num_neg=3, optimiser=optax.sgd)
     solver = minibatch.make(objective, rate, settings=chosen)
@@ -83,7 +83,7 @@ def test_minibatch_comes_near_the_minimum_with_any_optimiser(optimiser):
 
 def test_full_batch_ends_where_the_gradient_is_zero():
     for loss, phi in (("square_hinge", "identity"), ("logistic", "tanh")):
-        objective = objectives.make(loss, phi, reg=0.1)
+        objective = equation.make(loss, phi, reg=0.1)
         plan = exact.plan(objective, X, WEIGHTS)
         state = run(full_batch.make(objective), 120)
         value, grads = exact.value_and_grad(objective, state.average, plan)
@@ -156,7 +156,7 @@ def test_sweeps_compile_each_step_once():
     for make in (lambda o, a: sequential.make(o, a), lambda o, a: minibatch.make(o, a)):
         before = base.run._cache_size()
         for value in np.linspace(0.1, 1.0, 10):
-            objective = objectives.make("logistic", "tanh", beta=value, rho=value, reg=value)
+            objective = equation.make("logistic", "tanh", beta=value, rho=value, reg=value)
             run(make(objective, value), 1)
         assert base.run._cache_size() == before + 1
 

@@ -10,7 +10,7 @@ from experiments import frontier, results, study_top
 from experiments.study_top import Config
 from experiments.variants import ALS, LEVERS, OURS
 from mfauc_jax import MFAUC
-from mfauc_jax.factors import Factors
+from mfauc_jax._core.factors import Factors
 
 
 def write_likes(folder, seed=0, users=60, items=40):

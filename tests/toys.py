@@ -6,8 +6,8 @@ import jax
 import numpy as np
 from hypothesis import strategies as st
 
-from mfauc_jax import factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax._core import factors
+from mfauc_jax.data.interactions import Interactions
 
 
 def quiet(matrix, **kwargs) -> Interactions:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
-from mfauc_jax import losses
+from mfauc_jax.objective import losses
 
 
 def pair_weights(eta: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Q_h = {(i, p, q) ↦ h(u_iᵀ(v_p − v_q))}: Lipschitz constants, ranges, norms (E39, E42–E44).
 
-The formulas that a certificate uses are `mfauc_jax.bounds.constants`; here they are measured.
+The formulas that a certificate uses are `mfauc_jax.certify.bounds.constants`; here they are measured.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mfauc_jax.factors import Factors
+from mfauc_jax._core.factors import Factors
 
 
 def grid(gamma: float, size: int = 20001) -> jax.Array:

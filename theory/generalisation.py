@@ -10,9 +10,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from mfauc_jax import bounds, certificate, spectral
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.certify import bounds, certificate, spectral
+from mfauc_jax.data.interactions import Interactions
 from theory import rademacher
 from theory.mcdiarmid import coefficients, theorem_3_4
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import scipy.stats
 
-from mfauc_jax import bounds
+from mfauc_jax.certify import bounds
 
 
 def average_difference(num_pos: int, num_items: int, num_users: int = 1) -> float:

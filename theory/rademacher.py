@@ -15,9 +15,9 @@ import numpy as np
 import optax
 import scipy.linalg
 
-from mfauc_jax import bounds, spectral
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.certify import bounds, spectral
+from mfauc_jax.data.interactions import Interactions
 
 # --- Lemma 3.1, Theorems 3.5 and 3.6 ----------------------------------------------------------
 

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.stats
 from jax.tree_util import Partial
 
-from mfauc_jax import losses
+from mfauc_jax.objective import losses
 from theory import consistency
 from theory.statement import CORRECTED, REFUTED, Statement, at_most, below, equal
 

@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mfauc_jax import bounds, certificate, losses
-from mfauc_jax.factors import Factors
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.certify import bounds, certificate
+from mfauc_jax.objective import losses
 from theory import function_class, generalisation, mcdiarmid
 from theory.statement import CORRECTED, REFUTED, Statement, at_most, below, equal
 from theory.verify_rademacher import random_design, trained

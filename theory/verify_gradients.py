@@ -18,10 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from mfauc_jax import closed_form, exact, factors, item_weights, losses, sampling, weightings
-from mfauc_jax import objective as objectives
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective import equation, exact, losses, sampling, weightings
+from mfauc_jax.objective import weights as item_weights
+from mfauc_jax.solvers import starts
+from theory import closed_form
 
 TOLERANCE = 1e-8
 VISIBLE = 1e-3  # a misprint must move the gradient by more than this
@@ -38,7 +40,7 @@ def toy(seed: int) -> tuple[Interactions, Factors]:
     dense[0, 3], dense[1, 4] = True, False
     dense[2:, 0] |= ~dense[2:].any(1)
     X = Interactions.of(dense.astype(float))
-    return X, factors.gaussian(jax.random.key(seed), *X.shape, rank=4, scale=0.8)
+    return X, starts.gaussian(jax.random.key(seed), *X.shape, rank=4, scale=0.8)
 
 
 def difference(a: Factors, b: Factors) -> float:
@@ -65,15 +67,15 @@ def all_gradients(objective, at: Factors, sample, data: exact.Plan) -> dict[str,
     if (objective.loss.func, objective.weighting.func) == (losses.square, weightings.identity):
         found["short"] = closed_form.square_short_form(at, sample, objective.reg)
     return found | {
-        "autodiff": jax.grad(objectives.value, 1)(objective, at, sample),
-        "differences": central_differences(lambda f: objectives.value(objective, f, sample), at),
+        "autodiff": jax.grad(equation.value, 1)(objective, at, sample),
+        "differences": central_differences(lambda f: equation.value(objective, f, sample), at),
         "exact": exact.value_and_grad(objective, at, data)[1],
     }
 
 
 def check(loss: str, weighting: str, tau: float, X: Interactions, at: Factors) -> dict:
     """One row of the table."""
-    objective = objectives.make(loss, weighting, beta=2.0, rho=0.7, reg=0.3)
+    objective = equation.make(loss, weighting, beta=2.0, rho=0.7, reg=0.3)
     weights = item_weights.make(X, tau)
     untabled = weights._replace(pos_table=None, neg_table=None, row_table=None)  # one compilation
     data = exact.plan(objective, X, untabled)
@@ -97,8 +99,8 @@ def check_masses(X: Interactions, at: Factors) -> dict:
     """E5: with unnormalised g, g′ the short square forms need their masses."""
     sample = sampling.everything(X, item_weights.make(X))
     sample = sample._replace(g_pos=3 * sample.g_pos, g_neg=5 * sample.g_neg)
-    objective = objectives.make("square", reg=0.3)
-    auto = jax.grad(objectives.value, 1)(objective, at, sample)
+    objective = equation.make("square", reg=0.3)
+    auto = jax.grad(equation.value, 1)(objective, at, sample)
     corrected = difference(auto, closed_form.square_short_form(at, sample, 0.3))
     printed = difference(auto, closed_form.square_short_form(at, sample, 0.3, masses=False))
     return {
@@ -108,7 +110,7 @@ def check_masses(X: Interactions, at: Factors) -> dict:
     }
 
 
-def sampled_gradient(objective, at, X, weights, kappa, value=objectives.value):
+def sampled_gradient(objective, at, X, weights, kappa, value=equation.value):
     """A function from a key to the sampled ∇θ′ as a flat vector: all users, κ × κ items each."""
 
     def one(key):
@@ -125,7 +127,7 @@ def item_gradient(objective, at, X, weights, columns):
     """A function from a key to ∂θ′/∂v_j for all j, flat: κ_W = 5 users, κ_Y = 3 items."""
 
     def of_item(item, sample):
-        return jax.grad(objectives.item_risk, 1)(objective, at.V[item], at, sample)
+        return jax.grad(equation.item_risk, 1)(objective, at.V[item], at, sample)
 
     def one(key):
         items = jnp.arange(X.num_items)
@@ -153,9 +155,9 @@ def check_sampling(X: Interactions, at: Factors, seed: int) -> list[dict]:
     columns = X.transpose()
     for tau in (0.0, 0.7):
         weights = item_weights.make(X, tau, user_power=0.5)
-        objective = objectives.make("logistic", reg=0.3, spread=1.5)
+        objective = equation.make("logistic", reg=0.3, spread=1.5)
         everything = sampling.everything(X, weights)
-        truth = jax.grad(objectives.value, 1)(objective, at, everything)
+        truth = jax.grad(equation.value, 1)(objective, at, everything)
         flat = ravel_pytree(truth)[0]
         items = (truth.V - 0.3 / X.num_items * at.V).ravel()
         draws = {
@@ -199,15 +201,15 @@ def _rms(values: jax.Array) -> float:
 def check_tanh_bias(X: Interactions, at: Factors, seed: int) -> list[dict]:
     """How far sampling an inner sum moves the tanh gradient (SPEC 3.4): it must fall with κ."""
     weights = item_weights.make(X)
-    objective = objectives.make("square_hinge", "tanh", rho=2.0)
-    truth = jax.grad(objectives.value, 1)(objective, at, sampling.everything(X, weights))
+    objective = equation.make("square_hinge", "tanh", rho=2.0)
+    truth = jax.grad(equation.value, 1)(objective, at, sampling.everything(X, weights))
     flat = ravel_pytree(truth)[0]
     rows = []
     for kappa, value, name in (
-        (1, objectives.value, "κ = 1"),
-        (4, objectives.value, "κ = 4"),
-        (16, objectives.value, "κ = 16"),
-        (16, objectives.richardson, "κ = 16, Richardson"),
+        (1, equation.value, "κ = 1"),
+        (4, equation.value, "κ = 4"),
+        (16, equation.value, "κ = 16"),
+        (16, equation.richardson, "κ = 16, Richardson"),
     ):
         mean, error = moments(sampled_gradient(objective, at, X, weights, kappa, value), seed)
         off = float(jnp.linalg.norm(mean - flat) / jnp.linalg.norm(flat))

@@ -4,9 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mfauc_jax import bounds, losses, spectral
-from mfauc_jax.factors import Factors, gaussian
-from mfauc_jax.interactions import Interactions
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.certify import bounds, spectral
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective import losses
+from mfauc_jax.solvers.starts import gaussian
 from theory import function_class, generalisation, mcdiarmid, rademacher
 from theory.statement import CORRECTED, REFUTED, Statement, at_most, equal
 

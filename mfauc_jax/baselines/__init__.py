@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from functools import partial
 
-from mfauc_jax import names
+from mfauc_jax._core import registry
+from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines import bpr, climf, item_auc, popularity, soft_impute, warp, wrmf
-from mfauc_jax.factors import Factors
 
 BASELINES: dict[str, Callable[..., Factors]] = {
     "popularity": popularity.fit,
@@ -24,4 +24,4 @@ BASELINES: dict[str, Callable[..., Factors]] = {
 
 def get(name: str) -> Callable[..., Factors]:
     """The baseline's `fit` by its name."""
-    return names.lookup("baseline", BASELINES, name)
+    return registry.lookup("baseline", BASELINES, name)

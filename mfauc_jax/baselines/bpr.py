@@ -13,11 +13,12 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
-from mfauc_jax import losses, padded, sampling
+from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines import pairwise
 from mfauc_jax.baselines.pairwise import Examples, Hyper, Picked, Sizes
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data import ragged
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective import losses, sampling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +85,7 @@ def objective(factors: Factors, X: Interactions, *, reg: ArrayLike = 0.0) -> Flo
     scores = U @ V.T  # [m, n]
     norms_u, norms_v = (U * U).sum(1), (V * V).sum(1)
     total, triples = jnp.zeros((), U.dtype), 0.0
-    for users, items, _, real in padded.buckets(X):
+    for users, items, _, real in ragged.buckets(X):
         s = scores[users]
         relevant = jnp.zeros(s.shape, bool).at[jnp.arange(len(users))[:, None], items].set(True)
         neg = 1.0 - relevant  # [b, n]

@@ -12,11 +12,13 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
-from mfauc_jax import draws, factors, padded
+from mfauc_jax._core import draws
+from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines.pairwise import Table, descend
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
-from mfauc_jax.padded import Bucket
+from mfauc_jax.data import ragged
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.data.ragged import Bucket
+from mfauc_jax.solvers import starts
 
 PAIRS = 2**20  # (j, k) pairs in one step
 
@@ -38,7 +40,7 @@ def objective(factors: Factors, X: Interactions, *, reg: ArrayLike = 0.0) -> Flo
     U, V = factors
     bound = sum(
         jax.vmap(user_bound)(U[users], V[items], real).sum()
-        for users, items, _, real in padded.buckets(X)
+        for users, items, _, real in ragged.buckets(X)
     )
     return jnp.asarray(bound - 0.5 * reg * ((U * U).sum() + (V * V).sum()))
 
@@ -66,8 +68,8 @@ def fit(
         epochs: passes over the users.
         users_per_step: at most; fewer for users with many positives.
     """
-    begin = factors.gaussian(key, *X.shape, rank, 0.001)
-    chunks = [chunked(bucket, users_per_step) for bucket in padded.buckets(X)]
+    begin = starts.gaussian(key, *X.shape, rank, 0.001)
+    chunks = [chunked(bucket, users_per_step) for bucket in ragged.buckets(X)]
     counts = jnp.maximum(jnp.bincount(X.indices, length=X.num_items), 1)
     return _ascend(key, chunks, 1.0 / counts, begin, learning_rate, reg, epochs)
 

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
-from mfauc_jax import sampling
+from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines import pairwise
 from mfauc_jax.baselines.pairwise import Examples, Hyper, Picked, Sizes
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective import sampling
 
 
 @dataclasses.dataclass(frozen=True)

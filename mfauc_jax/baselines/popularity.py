@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data.interactions import Interactions
 
 
 def fit(key: Key[Array, ""], X: Interactions) -> Factors:

@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines import walk
 from mfauc_jax.baselines.walk import Walk
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
 
 RHOS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)  # the authors' path
 

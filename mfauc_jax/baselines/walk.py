@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
 
 T = TypeVar("T")
 CELLS = 2048  # positives looked at in one step: their rows of V stay in the cache

@@ -16,11 +16,11 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Key
 
+from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines import pairwise
 from mfauc_jax.baselines.pairwise import Examples, Hyper, Picked, Sizes
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
-from mfauc_jax.sampling import contains
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective.sampling import contains
 
 GROUP = 16  # examples that share their draws of negatives
 MEDIAN = (0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)  # the 5th best of 10, as LightFM

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
-from mfauc_jax import factors
+from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines import walk
 from mfauc_jax.baselines.walk import Walk
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.solvers import starts
 
 
 def fit(
@@ -47,7 +47,7 @@ def fit(
             plain λ, 1 counts λ once for each cell of the row.
         reg_offset: α₀.
     """
-    start = factors.gaussian(key, *X.shape, rank, 0.1)
+    start = starts.gaussian(key, *X.shape, rank, 0.1)
     regs = scaled_reg(X, reg, reg_power, reg_offset)
     return _alternate(start, walk.make(X), walk.make(X.transpose()), regs, alpha, sweeps, cg_steps)
 

@@ -10,7 +10,7 @@ from mfauc_jax import data
 from mfauc_jax.cli import options, output, serving
 from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data import ratings, splits
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
 
 
 def add_to(commands: Any, everything: bool) -> None:

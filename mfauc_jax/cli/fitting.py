@@ -10,12 +10,13 @@ from typing import Any
 
 import jax
 
-from mfauc_jax import names, selection
+from mfauc_jax._core import registry
 from mfauc_jax.cli import options, output
 from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data import splits
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.model import MFAUC
+from mfauc_jax.training import selection
 
 
 def add_to(commands: Any, everything: bool) -> None:
@@ -119,7 +120,7 @@ def _knows(metric: str) -> Any:
     def check(iteration: int, factors: Any, record: dict) -> None:
         if "auc" in record:
             known = [name for name in record if name not in ("iteration", "seconds", "step_size")]
-            names.lookup("metric", dict.fromkeys(known), metric)
+            registry.lookup("metric", dict.fromkeys(known), metric)
 
     return check
 
@@ -167,7 +168,7 @@ def _grid(texts: list[str]) -> dict[str, list]:
         name, equals, values = text.partition("=")
         if not equals or not values:
             raise UsageError(f"--grid {text}: write NAME=A,B,…, such as reg=0.1,1,10")
-        field = names.lookup("hyper-parameter", options.FIELDS, name)
+        field = registry.lookup("hyper-parameter", options.FIELDS, name)
         try:
             grid[name] = [options.field_value(field, value) for value in values.split(",")]
         except (argparse.ArgumentTypeError, ValueError) as error:

@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from mfauc_jax import metrics
 from mfauc_jax.cli import options, output, serving
 from mfauc_jax.cli.output import note
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.evaluation import metrics
 from mfauc_jax.model import MFAUC
 
 SHOWN = (

@@ -14,9 +14,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from mfauc_jax import data, names
+from mfauc_jax import data
+from mfauc_jax._core import registry
 from mfauc_jax.cli.output import UsageError
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.model import MFAUC
 
 FIELDS = {f.name: f for f in dataclasses.fields(MFAUC) if f.name not in ("seed", "progress")}
@@ -130,7 +131,7 @@ def field_value(field: dataclasses.Field, text: str) -> Any:
     if type(None) in kinds and text.lower() == "none":
         return None
     if bool in kinds:
-        return names.lookup(field.name, {"true": True, "false": False}, text.lower())
+        return registry.lookup(field.name, {"true": True, "false": False}, text.lower())
     if int in kinds or float in kinds:
         return number(int, -(2**31), 2**31 - 1)(text) if int in kinds else number(float)(text)
     if str in kinds:
@@ -203,7 +204,7 @@ def _from_file(path: str) -> dict[str, Any]:
 
 
 def _from_json(path: str, name: str, value: Any) -> Any:
-    field = names.lookup(f"hyper-parameter in {path}", FIELDS, name)
+    field = registry.lookup(f"hyper-parameter in {path}", FIELDS, name)
     text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
     try:
         return field_value(field, text)
@@ -266,7 +267,7 @@ def _read(args: argparse.Namespace, part: str | None) -> Interactions:
             encoding=args.encoding,
             filter=data.Filter(**changes),
         )
-    dataset = names.lookup("data set", data.DATASETS, args.dataset)
+    dataset = registry.lookup("data set", data.DATASETS, args.dataset)
     rule = next(iter(dataset.filters.values()))._replace(**changes)
     if dataset.split and part is not None:
         return getattr(data.load_split(args.dataset, args.data_dir, rule), part)

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from mfauc_jax import atomic
+from mfauc_jax._core import atomic
 
 PICTURES = (".png", ".pdf", ".svg")
 

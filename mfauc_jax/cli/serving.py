@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mfauc_jax import export, ranking
 from mfauc_jax.cli import options, output
 from mfauc_jax.cli.output import UsageError, note
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.evaluation import ranking
 from mfauc_jax.model import MFAUC
+from mfauc_jax.serving import export
 
 if TYPE_CHECKING:
     import polars as pl

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import scipy.io
 
-from mfauc_jax import names
+from mfauc_jax._core import registry
 from mfauc_jax.data import delimited
 from mfauc_jax.data.delimited import INTEGER, NUMBER, TEXT, Layout
 
@@ -89,7 +89,7 @@ def read_frame(
     """
     path = pathlib.Path(path)
     name = layout or _layout_of(path)
-    found = names.lookup("layout", LAYOUTS, name)
+    found = registry.lookup("layout", LAYOUTS, name)
     asked = {k: v for k, v in (columns or {}).items() if v is not None}
     if isinstance(found, Layout):
         data = delimited.read_text(path, encoding or found.encoding)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Shaped
 
-from mfauc_jax import names
+from mfauc_jax._core import registry
 from mfauc_jax.data import splits
 from mfauc_jax.data.catalogue import DATASETS, EVERYTHING, Dataset, Filter
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
 
 if TYPE_CHECKING:  # polars is imported by the first file that is read
     import polars as pl
@@ -118,7 +118,7 @@ def find(name: str, data_dir: str | os.PathLike) -> list[pathlib.Path]:
         held = sorted(p.name for p in data_dir.iterdir()) if data_dir.is_dir() else []
         there = f"which holds {', '.join(held)}" if held else "which is empty or not there"
         try:
-            names.lookup("data set", DATASETS, name)
+            registry.lookup("data set", DATASETS, name)
         except ValueError as error:
             raise ValueError(f"{error}; looked in {data_dir}, {there}") from None
     dataset = DATASETS[name]
@@ -162,7 +162,7 @@ def _frame(path: Any, *args: Any) -> "pl.DataFrame":
 def _filter(dataset: Dataset, choice: str | Filter | None) -> Filter:
     if isinstance(choice, Filter):
         return choice
-    return names.lookup("filter", dataset.filters, choice or next(iter(dataset.filters)))
+    return registry.lookup("filter", dataset.filters, choice or next(iter(dataset.filters)))
 
 
 def _positives(

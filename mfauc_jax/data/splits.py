@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key, Shaped
 
-from mfauc_jax.interactions import Interactions
+from mfauc_jax.data.interactions import Interactions
 
 
 class Split(NamedTuple):

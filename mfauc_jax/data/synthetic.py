@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.splits import generator
-from mfauc_jax.interactions import Interactions
 
 CHUNK = 2**21  # positives drawn at once by `power_law`
 TASTE = 0.1  # Dirichlet concentration of `power_law`: small means one taste for most

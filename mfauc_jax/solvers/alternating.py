@@ -20,13 +20,14 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float, Key
 
-from mfauc_jax import arrays, losses, padded, weightings
-from mfauc_jax import objective as objectives
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
-from mfauc_jax.item_weights import Weights
-from mfauc_jax.objective import Objective
-from mfauc_jax.padded import Tiles
+from mfauc_jax._core import host
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data import ragged
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.data.ragged import Tiles
+from mfauc_jax.objective import equation, losses, weightings
+from mfauc_jax.objective.equation import Objective
+from mfauc_jax.objective.weights import Weights
 from mfauc_jax.solvers import base
 
 BUDGET = 2**13  # positives of a chunk: their gathered factors are 2 MB in float32 at k = 64
@@ -63,7 +64,7 @@ def prepare(X: Interactions, weights: Weights) -> Data:
     rows, items, _ = X.on_host()
     w, g, b = (np.asarray(a) for a in (weights.user, weights.g, weights.b))
     weight = np.bincount(items, w[rows] * g, minlength=X.num_items)
-    return Data(X, weights, padded.tiles(X, BUDGET, g, b[items]), arrays.floats(weight))
+    return Data(X, weights, ragged.tiles(X, BUDGET, g, b[items]), host.floats(weight))
 
 
 def step(
@@ -92,7 +93,7 @@ def _totals(chunk: Tiles, *values):
 def _per_user(objective: Objective, data: Data) -> Float[Array, "m_plus_1 4"]:
     """w_i, σ_i − 1, 1/b(ω̄_i), λ_i of m θ (m the usable users); zeros for the padding's user m."""
     (m, n), weights = data.X.shape, data.weights
-    by_user = objectives.by_row(objective.reg, m, n).user * (weights.usable.shape[0] / m)
+    by_user = equation.by_row(objective.reg, m, n).user * (weights.usable.shape[0] / m)
     spread = jnp.broadcast_to(objective.spread, (m,))
     columns = (weights.user, spread, 1 / weights.neg_mass, by_user)
     return jnp.pad(jnp.stack([c.astype(weights.g.dtype) for c in columns], 1), ((0, 1), (0, 0)))
@@ -180,7 +181,7 @@ def sweep(
     while the chunk's v are at hand.
     """
     (m, n), b, per_user = data.X.shape, data.weights.b, _per_user(objective, data)
-    by_item = objectives.by_row(objective.reg, m, n).item * (data.weights.usable.shape[0] / n)
+    by_item = equation.by_row(objective.reg, m, n).item * (data.weights.usable.shape[0] / n)
     tilts = objective.weighting.func is not weightings.identity
 
     def gradient(V, target, before: _Pass):

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Array, Float, Key
 
-from mfauc_jax import arrays
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
-from mfauc_jax.item_weights import Weights
+from mfauc_jax._core import host
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective.weights import Weights
 
 OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
 SMALL = 2**20  # numbers in the data
@@ -47,7 +47,7 @@ class Solver(NamedTuple):
 
 def start(factors: Factors, extra: Any = ()) -> State:
     """The state before the first iteration."""
-    return State(factors, factors, arrays.ints(0), extra)
+    return State(factors, factors, host.ints(0), extra)
 
 
 def change(before: Factors, after: Factors) -> Info:

@@ -6,11 +6,11 @@ import optax
 from jax.tree_util import Partial
 from jaxtyping import Array, Key
 
-from mfauc_jax import exact
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
-from mfauc_jax.item_weights import Weights
-from mfauc_jax.objective import Objective
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective import exact
+from mfauc_jax.objective.equation import Objective
+from mfauc_jax.objective.weights import Weights
 from mfauc_jax.solvers import base
 
 OPTIMISER = optax.lbfgs(memory_size=10)

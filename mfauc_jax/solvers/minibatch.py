@@ -21,13 +21,13 @@ import optax
 from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from mfauc_jax import arrays, averaging, draws, sampling
-from mfauc_jax import objective as objectives
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
-from mfauc_jax.item_weights import Weights
-from mfauc_jax.objective import Objective
-from mfauc_jax.solvers import base
+from mfauc_jax._core import draws, host
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective import equation, sampling
+from mfauc_jax.objective.equation import Objective
+from mfauc_jax.objective.weights import Weights
+from mfauc_jax.solvers import averaging, base
 
 
 def unit(learning_rate: Any) -> optax.GradientTransformation:
@@ -100,7 +100,7 @@ def expected_draws(X: Interactions, weights: Weights, settings: Settings) -> Flo
     share = (np.asarray(weights.user) > 0) / np.asarray(weights.neg_mass, np.float64)
     as_pos = np.bincount(items, g, minlength=X.num_items)
     as_neg = b * (share.sum() - np.bincount(items, share[rows], minlength=X.num_items))
-    return arrays.floats(settings.num_pos * as_pos + settings.num_neg * as_neg)
+    return host.floats(settings.num_pos * as_pos + settings.num_neg * as_neg)
 
 
 def step(
@@ -116,7 +116,7 @@ def step(
     (m, n), weights = data.X.shape, data.weights
     count = weights.usable.shape[0]
     optimiser = settings.optimiser(learning_rate)
-    by_user, by_item = objectives.by_row(objective.reg, m, n)
+    by_user, by_item = equation.by_row(objective.reg, m, n)
     often = 1 / jnp.maximum(data.drawn, 1e-12)
 
     def one(tables, drawn):
@@ -194,7 +194,7 @@ def descend(
     u, v = factors.U[users], (factors.V[sample.pos], factors.V[sample.neg])
 
     def batch_risk(u, v):  # Σ_i w_i risk_i of the gathered rows
-        return objectives.risk_of_rows(objective, u, v[0], v[1], sample) * users.shape[0]
+        return equation.risk_of_rows(objective, u, v[0], v[1], sample) * users.shape[0]
 
     du, dv = jax.grad(batch_risk, (0, 1))(u, v)
     du = du + (pulls[0] * fresh)[:, None] * u

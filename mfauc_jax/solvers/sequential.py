@@ -12,14 +12,14 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 from jaxtyping import Array, Int, Key
 
-from mfauc_jax import averaging, draws, sampling
-from mfauc_jax import objective as objectives
-from mfauc_jax.factors import Factors
-from mfauc_jax.interactions import Interactions
-from mfauc_jax.item_weights import Weights
-from mfauc_jax.names import lookup
-from mfauc_jax.objective import Objective
-from mfauc_jax.solvers import base
+from mfauc_jax._core import draws
+from mfauc_jax._core.factors import Factors
+from mfauc_jax._core.registry import lookup
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective import equation, sampling
+from mfauc_jax.objective.equation import Objective
+from mfauc_jax.objective.weights import Weights
+from mfauc_jax.solvers import averaging, base
 
 
 @jax.tree_util.register_static
@@ -108,17 +108,17 @@ def step(
     for_items = sampling.for_items(
         key_items, data.X, weights, items, settings.num_users, size, columns
     )
-    by_user, by_item = objectives.by_row(objective.reg, m, n)
+    by_user, by_item = equation.by_row(objective.reg, m, n)
     spread = jnp.broadcast_to(objective.spread, (m,))
 
     def user_part(u, V, i, pos, neg, g_pos, g_neg, weight):
-        risk = objectives.user_risk(
+        risk = equation.user_risk(
             objective, u, V[pos], V[neg], g_pos, g_neg, spread[i], for_users.spread_scale
         )
         return (weight * risk + 0.5 * by_user[i] * (u @ u)) / m
 
     def item_part(v, factors, j, sample):
-        return objectives.item_risk(objective, v, factors, sample) + 0.5 * by_item[j] * (v @ v) / n
+        return equation.item_risk(objective, v, factors, sample) + 0.5 * by_item[j] * (v @ v) / n
 
     def move(row, gradient, rows):
         row = row - learning_rate * RULES[settings.rule](gradient, rows)

@@ -1,0 +1,42 @@
+"""Random numbers for inner loops: words, integers below a bound, a shuffle."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, Key, UInt32
+
+
+def words(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "..."]:
+    """Random words by hashing a counter with the key, for draws in inner loops.
+
+    Wellons' lowbias32 twice, once with each half of the key. Threefry, which makes the keys, takes
+    twenty times as long for each word and half a second to compile at each use.
+    """
+    halves = jax.random.key_data(key)
+    counter = jax.lax.iota(jnp.uint32, math.prod(shape)) * jnp.uint32(0x9E3779B9)
+    return _hashed(_hashed(counter + halves[0]) ^ halves[-1]).reshape(shape)
+
+
+def _hashed(x: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
+    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
+    return x ^ (x >> 16)
+
+
+def shuffled(key: Key[Array, ""], values: Int[Array, "n"]) -> Int[Array, "n"]:
+    """The values in random order."""
+    return values[jnp.argsort(words(key, values.shape))]
+
+
+def below(words: UInt32[Array, "..."], bound) -> Int[Array, "..."]:
+    """⌊word · bound / 2³²⌋: uniform on range(bound), off by at most bound/2³² relatively.
+
+    The high word of a 32 × 32 bit product in 16-bit pieces: one word a draw, no 64-bit integers.
+    """
+    bound = jnp.asarray(bound).astype(jnp.uint32)
+    high, low = words >> 16, words & 0xFFFF
+    bound_high, bound_low = bound >> 16, bound & 0xFFFF
+    middle = high * bound_low + ((low * bound_low) >> 16)
+    carry = low * bound_high + (middle & 0xFFFF)
+    return (high * bound_high + (middle >> 16) + (carry >> 16)).astype(jnp.int32)

@@ -1,0 +1,1 @@
+"""Bounds on the true AUC."""

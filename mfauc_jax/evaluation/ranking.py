@@ -1,0 +1,198 @@
+"""The top of each user's list, streamed over blocks of users: never m × n scores in memory.
+
+Ties go to the lower item index, here and in `metrics`: a list is a function of the scores alone.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data.interactions import Interactions
+
+BLOCK_SCORES = 2**22  # scores of one block: 16 MB in float32
+
+
+def factors_of(model: Any) -> Factors:
+    """U and V of a fitted model (its `factors_`) or of anything with .U and .V, checked."""
+    factors = getattr(model, "factors_", model)
+    if not (hasattr(factors, "U") and hasattr(factors, "V")):
+        raise TypeError(f"{type(model).__name__} has neither factors_ nor U and V: fit it first")
+    U, V = factors.U, factors.V
+    if U.ndim != 2 or V.ndim != 2 or U.shape[1] != V.shape[1]:
+        raise ValueError(f"U {U.shape} and V {V.shape} must be [m, k] and [n, k] of one rank k")
+    for name, F in (("U", U), ("V", V)):
+        if not np.isfinite(np.asarray(F)).all():
+            row = int(np.argmax(~np.isfinite(np.asarray(F)).all(1)))
+            raise ValueError(f"row {row} of {name} is not finite: lower the learning rate")
+    return Factors(jnp.asarray(U), jnp.asarray(V))
+
+
+def top_items(
+    factors: Any,
+    users: Any,
+    n: int,
+    *,
+    exclude: Interactions | None = None,
+    deny: Any = None,
+    allow: Any = None,
+    batch: int | None = None,
+) -> tuple[Int[np.ndarray, "b n"], Float[np.ndarray, "b n"]]:
+    """The n best items of each user and their scores, best first.
+
+    Exact. A user with fewer than n items left gets item −1 and score −inf in the rest.
+
+    Args:
+        factors: Factors, or a model with `factors_`.
+        users: rows of U, in any order, repeats allowed.
+        n: length of a list; may exceed the number of items.
+        exclude: items not to list for their user, such as the training set.
+        deny: items nobody is shown: indices, or Interactions for a set of each user's own.
+        allow: the only items that may be shown, in the same two forms.
+        batch: users a block; by default as many as make 16 MB of scores.
+    """
+    factors = factors_of(factors)
+    (m, _), num_items = factors.U.shape, factors.V.shape[0]
+    users = _check_indices("user", users, m)
+    if n < 1:
+        raise ValueError(f"n = {n} must be ≥ 1: it is the number of items in a list")
+    hide = [X for X in (exclude, deny) if isinstance(X, Interactions)]
+    only = [allow] if isinstance(allow, Interactions) else []
+    for X in hide + only:
+        check_shape("exclude, deny or allow", X, m, num_items)
+    shown = np.ones(num_items, bool)
+    if allow is not None and not only:
+        shown[:] = False
+        shown[_check_indices("allowed item", allow, num_items)] = True
+    if deny is not None and not isinstance(deny, Interactions):
+        shown[_check_indices("denied item", deny, num_items)] = False
+    shown = None if shown.all() else jnp.asarray(shown)
+
+    U = np.asarray(factors.U)
+    items = np.full((len(users), n), -1, np.int32)
+    best = np.full((len(users), n), -np.inf, np.result_type(U.dtype, factors.V.dtype))
+    width = min(n, num_items)
+    batch = batch_size(len(users), num_items, batch)
+    hidden, kept = flat_places(hide, users, batch), flat_places(only, users, batch)
+    for block in blocks(len(users), batch):
+        rows = pad(users[block], batch)
+        values, found = _top(U[rows], factors.V, shown, next(hidden), next(kept), n=width)
+        size = len(users[block])
+        best[block, :width], items[block, :width] = values[:size], found[:size]
+    items[best == -np.inf] = -1
+    return items, best
+
+
+def batch_size(num_users: int, num_items: int, batch: int | None = None) -> int:
+    """Users a block: about `BLOCK_SCORES` scores, a power of two, no more than there are."""
+    if batch is not None and not 0 < batch * num_items < 2**31:
+        raise ValueError(f"batch = {batch} users × {num_items} items must be in [1, 2³¹) scores")
+    largest = min(1024, max(1, BLOCK_SCORES // num_items)) if batch is None else batch
+    return min(_power_of_two(num_users), batch or _power_of_two(largest))
+
+
+def blocks(size: int, batch: int) -> Iterator[slice]:
+    """range(size) in slices of `batch`; the last may be shorter."""
+    return (slice(start, min(start + batch, size)) for start in range(0, size, batch))
+
+
+def pad(array: np.ndarray, size: int) -> np.ndarray:
+    """`array` brought to `size` rows by repeating its first, so that one program fits all."""
+    return np.concatenate([array, np.repeat(array[:1], size - len(array), axis=0)])
+
+
+def flat_places(
+    sets: list[Interactions], users: np.ndarray, batch: int
+) -> Iterator[np.ndarray | None]:
+    """For each block of users, where their items stand in the block's flat [batch · n] scores.
+
+    Every block has the same length, a power of two; the surplus points past the end, where a
+    scatter drops it. None without any set.
+    """
+    rows = [(np.asarray(X.indptr), np.asarray(X.indices), X.num_items) for X in sets]
+    lengths = sum((p[users + 1] - p[users] for p, _, _ in rows), np.zeros(len(users), int))
+    starts = np.arange(0, len(users), batch)
+    size = _power_of_two(int(np.add.reduceat(lengths, starts).max())) if len(users) else 1
+    for block in blocks(len(users), batch):
+        flat = []
+        for indptr, indices, num_items in rows:
+            first, count = indptr[users[block]], np.diff(indptr)[users[block]]
+            row = np.repeat(np.arange(len(count)), count)
+            slot = np.arange(len(row)) + np.repeat(first - (np.cumsum(count) - count), count)
+            flat.append(row * num_items + indices[slot])
+        if not rows:
+            yield None
+            continue
+        flat = np.concatenate(flat)
+        beyond = np.full(size - len(flat), batch * rows[0][2])
+        yield np.concatenate([flat, beyond]).astype(np.int32)
+
+
+def scores(
+    U: Float[Array, "b k"], V: Float[Array, "n k"], hidden: Int[Array, " h"] | None
+) -> Float[Array, "b n"]:
+    """U Vᵀ for a block of users, −inf at the flat places `hidden`."""
+    S = jnp.matmul(U, V.T, precision=jax.lax.Precision.HIGHEST)
+    if hidden is None:
+        return S
+    return S.reshape(-1).at[hidden].set(-jnp.inf, mode="drop").reshape(S.shape)
+
+
+def best(S: Float[Array, "b n"], n: int) -> tuple[Float[Array, "b top"], Int[Array, "b top"]]:
+    """`jax.lax.top_k` along rows, also where XLA has no fast one.
+
+    On CPU float32 has a selection (2 ns a score), float64 a full sort (200–400 ns). There the
+    row is cut into runs; the n best items lie in the n runs with the best maxima (a tie going
+    to the lower run, hence to the lower index), and only those are sorted.
+    """
+    b, size = S.shape
+    run = int(np.sqrt(size / n))
+    if S.dtype == jnp.float32 or run < 4:
+        values, items = jax.lax.top_k(S, n)
+        return values, items
+    runs = -(-size // run)
+    padded = jnp.pad(S, ((0, 0), (0, runs * run - size)), constant_values=-jnp.inf)
+    padded = padded.reshape(b, runs, run)
+    chosen = jnp.sort(jax.lax.top_k(padded.max(2), n)[1], axis=1)  # [b, n], item order
+    few = jnp.take_along_axis(padded, chosen[:, :, None], axis=1).reshape(b, n * run)
+    values, at = jax.lax.top_k(few, n)
+    items = jnp.take_along_axis(chosen, at // run, axis=1) * run + at % run
+    return values, jnp.minimum(items, size - 1)  # the padding is only ever a −inf
+
+
+@partial(jax.jit, static_argnames="n")
+def _top(U, V, shown: Bool[Array, " n"] | None, hidden, kept, *, n):
+    S = scores(U, V, hidden)
+    if shown is not None:
+        S = jnp.where(shown[None, :], S, -jnp.inf)
+    if kept is not None:
+        keep = jnp.zeros(S.size, bool).at[kept].set(True, mode="drop").reshape(S.shape)
+        S = jnp.where(keep, S, -jnp.inf)
+    return best(S, n)
+
+
+def check_shape(name: str, X: Interactions, num_users: int, num_items: int) -> None:
+    """Refuse a set that is not of U's users and V's items."""
+    if X.shape != (num_users, num_items):
+        raise ValueError(f"{name} is {X.shape[0]} × {X.shape[1]}, U Vᵀ {num_users} × {num_items}")
+
+
+def _check_indices(kind: str, values: Any, size: int) -> np.ndarray:
+    values = np.asarray(values)
+    if values.ndim != 1 or (len(values) and not np.issubdtype(values.dtype, np.integer)):
+        raise TypeError(
+            f"{kind}s must be one vector of positions, not {values.dtype} {values.shape}"
+        )
+    outside = (values < 0) | (values >= size)
+    if outside.any():
+        raise ValueError(f"{kind} {values[outside][0]} is outside range({size})")
+    return values.astype(np.int64)
+
+
+def _power_of_two(size: int) -> int:
+    return 1 << max(0, size - 1).bit_length()

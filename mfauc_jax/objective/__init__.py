@@ -1,0 +1,1 @@
+"""Eq. 3 and what it is made of."""

@@ -1,0 +1,207 @@
+"""θ and ∇θ over all pairs without listing them: moments, sorting, or bounded blocks of pairs.
+
+| loss          | how                                   | cost of value and gradient    |
+| square        | first and second moments (SPEC 4.1)   | O(nnz k + (m + n) k²)         |
+| square hinge  | positives sorted, negatives bucketed  | O(n (k + log N_i)) a user     |
+| any other     | blocks of (positive, all items)       | O(n (k + N_i)) a user         |
+
+Any φ, g, g′, user weights and spread penalty. Users are streamed in blocks, so memory does not
+grow with m · n. Gradients are `jax.grad` of what is written here.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data import ragged
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective import equation, losses
+from mfauc_jax.objective.equation import Objective
+from mfauc_jax.objective.weights import Weights
+
+BLOCK = 2**20  # numbers in a temporary of one block: 4 MB in float32
+
+
+class Plan(NamedTuple):
+    """The data, laid out for the exact routes once and reused at every evaluation."""
+
+    X: Interactions
+    weights: Weights
+    blocks: tuple  # of (users [c, b], items [c, b, P], g [c, b, P]); empty for the square loss
+
+
+def plan(objective: Objective, X: Interactions, weights: Weights, block: int = BLOCK) -> Plan:
+    """Usable users in rectangles of similar N_i, cut into blocks of at most `block` numbers."""
+    if objective.loss.func is losses.square:
+        return Plan(X, weights, ())
+    blocks = []
+    for bucket in ragged.buckets(X, np.asarray(weights.usable)):
+        rows = bucket.users.shape[0]
+        size = min(max(1, block // X.num_items), rows)
+        count = -(-rows // size)
+        fill = np.arange(count * size) % rows  # the last block is filled with weightless repeats
+        g = (weights.g[bucket.slots] * bucket.real)[fill]
+        g = g * (jnp.arange(count * size) < rows)[:, None]
+        cut = (
+            a.reshape(count, size, *a.shape[1:])
+            for a in (bucket.users[fill], bucket.items[fill], g)
+        )
+        blocks.append(tuple(cut))
+    return Plan(X, weights, tuple(blocks))
+
+
+@jax.jit
+def value_and_grad(
+    objective: Objective, factors: Factors, data: Plan
+) -> tuple[Float[Array, ""], Factors]:
+    """θ(U, V) and its gradient."""
+    if objective.loss.func is losses.square:
+        return jax.value_and_grad(_moments, argnums=1)(objective, factors, data)
+    total, grads = jax.value_and_grad(equation.penalty, argnums=1)(objective, factors)
+    for block in data.blocks:
+        (total, grads), _ = jax.lax.scan(
+            partial(_add_block, objective, factors, data.weights), (total, grads), block
+        )
+    return total, grads
+
+
+@jax.jit
+def value(objective: Objective, factors: Factors, data: Plan) -> Float[Array, ""]:
+    """θ(U, V)."""
+    if objective.loss.func is losses.square:
+        return _moments(objective, factors, data)
+    total = equation.penalty(objective, factors)
+
+    @jax.checkpoint  # jax.grad recomputes blocks
+    def add(total, block):
+        U = factors.U[block[0]]
+        return total + _block_risk(objective, data.weights, U, factors.V, block), None
+
+    for block in data.blocks:
+        total, _ = jax.lax.scan(add, total, block)
+    return total
+
+
+def _add_block(objective, factors, weights, carry, block):
+    total, grads = carry
+    users = block[0]
+    risk, (dU, dV) = jax.value_and_grad(_block_risk, argnums=(2, 3))(
+        objective, weights, factors.U[users], factors.V, block
+    )
+    return (total + risk, Factors(grads.U.at[users].add(dU), grads.V + dV)), None
+
+
+def _block_risk(objective, weights, U, V, block):
+    """Σ over a block's users of w_i risk_i / (number of usable users)."""
+    users, items, g = block
+    rank_losses = (
+        hinge_rank_losses if objective.loss.func is losses.square_hinge else pair_rank_losses
+    )
+    spread = jnp.broadcast_to(objective.spread, weights.user.shape)[users]
+    live = (g.sum(1) > 0) * weights.user[users] / weights.usable.shape[0]
+
+    def user(u, items, g, neg_mass, spread):
+        s = V @ u
+        g_neg = weights.b.at[items].set(0.0) / neg_mass
+        mean = g_neg @ s
+        s = s - mean  # margins do not change; float32 keeps its digits (SPEC 4.3)
+        s_pos, at = _sorted(s[items], g)
+        rank_loss = rank_losses(objective.loss, s_pos, s, g_neg)
+        return at @ objective.weighting(rank_loss) + 0.5 * spread * (g_neg @ s**2)
+
+    risks = jax.vmap(user)(U, items, g, weights.neg_mass[users], spread)
+    return live @ risks
+
+
+def _sorted(s_pos, g):
+    order = jnp.argsort(s_pos)
+    return s_pos[order], g[order]
+
+
+def hinge_rank_losses(
+    loss, s_pos: Float[Array, "P"], s: Float[Array, "n"], g_neg: Float[Array, "n"]
+) -> Float[Array, "P"]:
+    """C_p = Σ_q g′_q ½ max(0, 1 − s_p + s_q)² for sorted s_pos, in O((P + n) log P).
+
+    q is active for p when s_p < s_q + 1. With `rank(q)` the number of such p, the active
+    negatives of the p at place r are those with rank > r: bucket the moments Σ g′ s^t of the
+    negatives by rank and sum the buckets from the right. The loss is C¹, so ranks are constants.
+    """
+    del loss  # this *is* the square hinge
+    P = s_pos.shape[0]
+    rank = _count_below(jax.lax.stop_gradient(s_pos), jax.lax.stop_gradient(s) + 1)
+    moments = (g_neg, g_neg * s, g_neg * s**2)
+    bucketed = (jax.ops.segment_sum(moment, rank, P + 1) for moment in moments)  # [P + 1] each
+    W0, W1, W2 = (jax.lax.cumsum(bucket, reverse=True)[1:] for bucket in bucketed)
+    return 0.5 * ((1 - s_pos) ** 2 * W0 + 2 * (1 - s_pos) * W1 + W2)
+
+
+def _count_below(s_pos, bar):
+    """#{p: s_p < bar_q} for sorted s_pos. One index a step: 2.5 × jnp.searchsorted on CPU."""
+    bits = s_pos.shape[0].bit_length()
+    padded = jnp.pad(s_pos, (0, 2**bits - 1 - s_pos.shape[0]), constant_values=jnp.inf)
+
+    def step(t, count):
+        half = jnp.int32(1) << (bits - 1 - t)
+        return count + jnp.where(padded[count + half - 1] < bar, half, 0)
+
+    return jax.lax.fori_loop(0, bits, step, jnp.zeros(bar.shape, jnp.int32))
+
+
+def pair_rank_losses(
+    loss, s_pos: Float[Array, "P"], s: Float[Array, "n"], g_neg: Float[Array, "n"]
+) -> Float[Array, "P"]:
+    """C_p = Σ_q g′_q L(s_p − s_q), one positive at a time; the backward pass recomputes."""
+    one = jax.checkpoint(lambda s_p: loss(s_p - s) @ g_neg)
+    return jax.lax.map(one, s_pos)
+
+
+def _moments(objective: Objective, factors: Factors, data: Plan) -> Float[Array, ""]:
+    """θ of the square loss from moments of the scores (SPEC 4.1, with 4.5's w and σ).
+
+    C_ip = ½[(1 − s_ip)² + 2 (1 − s_ip) μ′_i + Q′_i], where μ′ and Q′, the mean and mean square of
+    the negatives' scores, are all items' moments minus the positives'.
+    """
+    X, weights = data.X, data.weights
+    b, rows, items, m = weights.b, X.rows, X.indices, X.num_users
+    U, V = factors
+    V = V - (b @ V / b.sum())[None, :]  # a shift of all items: margins do not change
+    s = scores_at(U, V, rows, items)
+
+    def row(values):
+        return jax.ops.segment_sum(values, rows, m, indices_are_sorted=True)
+
+    second = ((U @ (V.T @ (b[:, None] * V))) * U).sum(1)  # Σ_j b_j s_ij²; Σ_j b_j s_ij is 0
+    mean = -row(b[items] * s) / weights.neg_mass  # μ′
+    square = (second - row(b[items] * s**2)) / weights.neg_mass  # Q′
+    rank_loss = 0.5 * ((1 - s) ** 2 + 2 * (1 - s) * mean[rows] + square[rows])
+    risks = row(weights.g * objective.weighting(rank_loss))
+    risks = risks + 0.5 * objective.spread * (square - mean**2)
+    data_term = weights.user @ risks / weights.usable.shape[0]
+    return data_term + equation.penalty(objective, factors)
+
+
+CHUNK = 2**17
+
+
+def scores_at(
+    U: Float[Array, "m k"],
+    V: Float[Array, "n k"],
+    rows: Int[Array, "nnz"],
+    items: Int[Array, "nnz"],
+) -> Float[Array, "nnz"]:
+    """s_ij on the given pairs, in chunks: nnz × k is never in memory, forward or backward."""
+    nnz = rows.shape[0]
+    chunks = max(1, -(-nnz // CHUNK))
+    pad = chunks * (-(-nnz // chunks)) - nnz
+
+    def cut(a):
+        return jnp.pad(a, (0, pad)).reshape(chunks, -1)
+
+    dots = jax.checkpoint(lambda at: (U[at[0]] * V[at[1]]).sum(1))
+    return jax.lax.map(dots, (cut(rows), cut(items))).reshape(-1)[:nnz]

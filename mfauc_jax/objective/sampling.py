@@ -1,0 +1,295 @@
+"""Which triples (user i, positive p, negative q) the objective sees, and with what weight.
+
+Negatives come from the exact complement ω̄_i: the r-th item *not* in a sorted CSR row is a binary
+search on `indices[t] − t`. No rejection, no mask, a fixed cost.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from mfauc_jax._core import draws
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective.weights import Weights
+
+
+class Sample(NamedTuple):
+    """Triples for `b` users; the mean over users of w · risk is the data term of θ or θ′."""
+
+    users: Int[Array, "b"]
+    pos: Int[Array, "b P"]
+    neg: Int[Array, "b Q"]
+    g_pos: Float[Array, "b P"]  # padding has weight 0
+    g_neg: Float[Array, "b Q"]
+    user_weight: Float[Array, "b"]
+    spread_scale: float | Float[Array, ""]  # Q/(Q − 1) when sampled, 1 when exact
+    pairs: "Pairs | None" = None  # None: every pair counts alike
+
+
+class Pairs(NamedTuple):
+    """What a pair of drawn items counts for, where some pairs could meet more often than others."""
+
+    pos_neg: Float[Array, "*b P Q"]
+    neg_neg: Float[Array, "*b Q Q"]
+
+
+def everything(X: Interactions, weights: Weights) -> Sample:
+    """All triples of all usable users, padded: θ itself, for small data and tests."""
+    users = np.asarray(weights.usable)
+    relevant = X.to_scipy()[users].toarray() != 0
+    by_relevance = np.argsort(~relevant, axis=1, kind="stable")  # positives first, then negatives
+    lengths = relevant.sum(1)
+    P, Q = lengths.max(), X.num_items - lengths.min()
+    pos, neg = by_relevance[:, :P], by_relevance[:, ::-1][:, :Q]
+    dense_g = np.zeros(relevant.shape)
+    dense_g[relevant] = np.asarray(weights.g)[np.isin(np.asarray(X.rows), users)]
+    dense_b = ~relevant * np.asarray(weights.b) / np.asarray(weights.neg_mass)[users][:, None]
+    return Sample(
+        jnp.asarray(users),
+        jnp.asarray(pos, jnp.int32),
+        jnp.asarray(neg, jnp.int32),
+        jnp.asarray(np.take_along_axis(dense_g, pos, 1), float),
+        jnp.asarray(np.take_along_axis(dense_b, neg, 1), float),
+        weights.user[weights.usable],
+        1.0,
+    )
+
+
+def uniform(
+    key: Key[Array, ""],
+    X: Interactions,
+    weights: Weights,
+    users: Int[Array, "b"],
+    num_pos: int,
+    num_neg: int,
+) -> Sample:
+    """κ positives ~ g_i and κ negatives ~ g′_i for each of the given (usable) users.
+
+    With users drawn uniformly from `weights.usable` and φ = identity, `jax.grad` of the sampled
+    value is unbiased for ∇θ, row by row (SPEC 3.3), and so is the spread penalty. tanh is biased.
+    """
+    drawn = draws.words(key, (users.shape[0], num_pos + num_neg))
+    pos, g_pos = _positives(drawn[:, :num_pos], X, weights, users)
+    neg, g_neg = _negatives(drawn[:, num_pos:], X, weights, users)
+    scale = num_neg / max(num_neg - 1, 1)
+    return Sample(users, pos, neg, g_pos, g_neg, weights.user[users], scale)
+
+
+def halves(sample: Sample) -> tuple[Sample, Sample]:
+    """A drawn sample as two with half the negatives each, for Richardson's correction."""
+    Q = sample.neg.shape[1] // 2
+    scale = Q / max(Q - 1, 1)
+    cuts = (slice(0, Q), slice(Q, 2 * Q))
+    first, second = (
+        sample._replace(neg=sample.neg[:, c], g_neg=2 * sample.g_neg[:, c], spread_scale=scale)
+        for c in cuts
+    )
+    return first, second
+
+
+def for_items(
+    key: Key[Array, ""],
+    X: Interactions,
+    weights: Weights,
+    items: Int[Array, "b"],
+    num_users: int,
+    num_items: int,
+    columns: Interactions | None = None,
+) -> Sample:
+    """κ_W users for each ∂θ′/∂v_j: a Sample with a leading axis over the given items j.
+
+    Slot 0 of `pos` (if j ∈ ω_i) or of `neg` (if not) is item j with its own weight g_ij or g′_ij;
+    the other negatives are drawn from ω̄_i without j, so that the inner sum is unbiased.
+    `objective.item_risk` differentiates through slot 0 only.
+
+    Without `columns` users are uniform, the paper's estimator (SPEC 3.2). With `columns`, which is
+    `X.transpose()`, K₊ of them have item j and K₋ have not: the low-variance estimator, unbiased for
+    any split with K₊, K₋ ≥ 1; the split follows f s₊ : (1 − f) s₋ with f = n_j/m and s± ~ 1/N, 1/M, the
+    size of the terms, since a half-half split loses on popular items.
+    """
+    drawn = draws.words(key, (items.shape[0], num_users, 1 + 2 * num_items))
+
+    def one(item, bits):
+        of_users, of_pos, of_neg = bits[:, 0], bits[:, 1 : num_items + 1], bits[:, num_items + 1 :]
+        if columns is None:
+            users = weights.usable[draws.below(of_users, weights.usable.shape[0])]
+            user_weight = weights.user[users]
+        else:
+            users, user_weight = _stratified(of_users, X, columns, weights, item)
+        return _around_item(of_pos, of_neg, X, weights, item, users, user_weight)
+
+    return jax.vmap(one)(items, drawn)
+
+
+def for_item(
+    key: Key[Array, ""],
+    X: Interactions,
+    weights: Weights,
+    item: Int[Array, ""],
+    num_users: int,
+    num_items: int,
+    columns: Interactions | None = None,
+) -> Sample:
+    """`for_items` for one item."""
+    many = for_items(key, X, weights, item[None], num_users, num_items, columns)
+    return jax.tree.map(lambda a: a[0], many)
+
+
+def _stratified(bits, X: Interactions, columns: Interactions, weights: Weights, item):
+    """Users with item j in the first K₊ places, users without it in the others; their weights."""
+    m, n = X.shape
+    num_users = bits.shape[0]
+    count = columns.indptr[item + 1] - columns.indptr[item]  # n_j
+    fraction, density = count / m, X.nnz / (m * n)
+    with_size = fraction / density  # f s₊ up to the factor n
+    without_size = (1 - fraction) / (1 - density)
+    split = jnp.round(num_users * with_size / (with_size + without_size))
+    with_users = jnp.clip(split, 1, num_users - 1)  # K₊
+    first = jnp.arange(num_users) < with_users
+    place = draws.below(bits, jnp.where(first, jnp.maximum(count, 1), jnp.maximum(m - count, 1)))
+    at = jnp.minimum(columns.indptr[item] + place, columns.nnz - 1)
+    others, _ = complement(columns, None, None, jnp.broadcast_to(item, (num_users,)), place)
+    users = jnp.where(first, columns.indices[at], jnp.minimum(others, m - 1))
+    share = jnp.where(first, count / with_users, (m - count) / (num_users - with_users))
+    # n_j/K₊ or (m − n_j)/K₋; no holders or no others: weight 0
+    return users, weights.user[users] * share * (num_users / weights.usable.shape[0])
+
+
+def draw_positives(
+    key: Key[Array, ""], X: Interactions, weights: Weights, users: Int[Array, "b"], count: int
+) -> tuple[Int[Array, "b count"], Float[Array, "b count"]]:
+    """`count` iid items of ω_i from g_i, and their weights (1/count each, up to rounding)."""
+    return _positives(draws.words(key, (users.shape[0], count)), X, weights, users)
+
+
+def _positives(bits, X: Interactions, weights: Weights, users):
+    count = bits.shape[1]
+    users = jnp.broadcast_to(users[:, None], bits.shape)
+    start, end = X.indptr[users], X.indptr[users + 1]
+    if weights.pos_table is None:
+        slot = start + draws.below(bits, end - start)
+        return X.indices[slot], jnp.full(bits.shape, 1 / count, weights.g.dtype)
+    table = weights.pos_table
+    total = table[end - 1]
+    x = draws.below(bits, total)
+    slot = first(X.row_bits, start, end, lambda t: table[t] > x)
+    mass = table[slot] - jnp.where(slot > start, table[slot - 1], 0)
+    return X.indices[slot], weights.g[slot] * (total / mass).astype(weights.g.dtype) / count
+
+
+def draw_negatives(
+    key: Key[Array, ""], X: Interactions, weights: Weights, users: Int[Array, "b"], count: int
+) -> tuple[Int[Array, "b count"], Float[Array, "b count"]]:
+    """`count` iid items of ω̄_i from g′_i, and their weights (1/count each, up to rounding)."""
+    return _negatives(draws.words(key, (users.shape[0], count)), X, weights, users)
+
+
+def _negatives(bits, X: Interactions, weights: Weights, users):
+    count = bits.shape[1]
+    users = jnp.broadcast_to(users[:, None], bits.shape)
+    x = draws.below(bits, _negative_mass(X, weights, users))
+    items, odds = complement(X, weights.neg_table, weights.row_table, users, x)
+    if weights.neg_table is None:
+        return items, jnp.full(users.shape, 1 / count, weights.g.dtype)
+    share = weights.b[items] / weights.neg_mass[users]  # g′, over the probability of the draw
+    return items, share * (_negative_mass(X, weights, users) / odds).astype(share.dtype) / count
+
+
+def contains(
+    X: Interactions, users: Int[Array, "..."], items: Int[Array, "..."]
+) -> tuple[Bool[Array, "..."], Int[Array, "..."]]:
+    """Whether j ∈ ω_i, and the first slot of row i whose item is ≥ j."""
+    start, end = X.indptr[users], X.indptr[users + 1]
+    slot = first(X.row_bits, start, end, lambda t: X.indices[t] >= items)
+    return (slot < end) & (X.indices[jnp.minimum(slot, X.nnz - 1)] == items), slot
+
+
+def _around_item(of_pos, of_neg, X, weights, item, users, user_weight) -> Sample:
+    b, count = of_neg.shape
+    relevant, slot = contains(X, users, item)
+    pos, g_pos = _positives(of_pos, X, weights, users)
+    # negatives other than j: draw from a mass without j's, and step over j where it lies
+    before = _table(weights.neg_table, item) - _row_table(X, weights, users, slot)
+    own = jnp.where(
+        relevant, 0, _table(weights.neg_table, item + 1) - _table(weights.neg_table, item)
+    )
+    left = _negative_mass(X, weights, users) - own
+    x = draws.below(of_neg, jnp.maximum(left, 1)[:, None])
+    x = x + jnp.where((x >= before[:, None]) & ~relevant[:, None], own[:, None], 0)
+    repeated = jnp.broadcast_to(users[:, None], x.shape)
+    neg, odds = complement(X, weights.neg_table, weights.row_table, repeated, x)
+    share = weights.b[neg] / weights.neg_mass[users][:, None]
+    g_neg = (
+        share
+        * (left[:, None] / jnp.maximum(odds, 1)).astype(share.dtype)
+        / count
+        * (left > 0)[:, None]
+    )
+    own_g = jnp.where(relevant, weights.g[jnp.minimum(slot, X.nnz - 1)], 0.0)
+    own_b = jnp.where(relevant, 0.0, weights.b[item] / weights.neg_mass[users])
+    own_item = jnp.full((b, 1), item)
+    return Sample(
+        users,
+        jnp.concatenate([own_item, pos], 1),
+        jnp.concatenate([own_item, jnp.minimum(neg, X.num_items - 1)], 1),
+        jnp.concatenate([own_g[:, None], jnp.where(relevant[:, None], 0.0, g_pos)], 1),
+        jnp.concatenate([own_b[:, None], g_neg], 1),
+        user_weight,
+        jnp.ones((), weights.g.dtype),
+    )
+
+
+def complement(X, neg_table, row_table, users, x):
+    """The item of ω̄_i at which the running mass first exceeds x, and its own mass.
+
+    With unit masses (tables None) this is the x-th item not in the row.
+    """
+    start, end = X.indptr[users], X.indptr[users + 1]
+
+    def rows(t):  # mass of the row's positives up to and with slot t
+        return t - start + 1 if row_table is None else row_table[t]
+
+    def passed(t):  # mass of the complement before the positive at slot t exceeds x
+        return _table(neg_table, X.indices[t] + 1) - rows(t) > x
+
+    slot = first(X.row_bits, start, end, passed)
+    y = x + jnp.where(slot > start, rows(jnp.maximum(slot - 1, 0)), 0)
+    if neg_table is None:
+        return y, jnp.ones_like(y)
+    item = jnp.searchsorted(neg_table, y, side="right").astype(y.dtype) - 1
+    return item, neg_table[item + 1] - neg_table[item]
+
+
+def _negative_mass(X, weights, users):
+    if weights.neg_table is None:
+        return X.num_items - (X.indptr[users + 1] - X.indptr[users])
+    end = X.indptr[users + 1]
+    return weights.neg_table[-1] - jnp.where(end > X.indptr[users], weights.row_table[end - 1], 0)
+
+
+def _table(neg_table, item):
+    return item if neg_table is None else neg_table[item]
+
+
+def _row_table(X, weights, users, slot):
+    """Mass of the row's positives before `slot`."""
+    start = X.indptr[users]
+    if weights.row_table is None:
+        return slot - start
+    return jnp.where(slot > start, weights.row_table[jnp.maximum(slot - 1, 0)], 0)
+
+
+def first(bits: int, low, high, holds):
+    """The first t in [low, high) where `holds`, which is monotone in t; else high.
+
+    Leaps of falling powers of two over places where it does not hold: one array from turn to turn.
+    """
+
+    def leap(turn, t):
+        ahead = t + (1 << (bits - 1 - turn))
+        return jnp.where((ahead <= high) & ~holds(ahead - 1), ahead, t)
+
+    return jax.lax.fori_loop(0, bits, leap, low)

@@ -1,0 +1,111 @@
+"""g, g′ and w_i: what each positive, each negative and each user counts for."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from mfauc_jax._core import host
+from mfauc_jax._core.host import total
+from mfauc_jax.data.interactions import Interactions
+
+MASS = 2**30  # integer total of a sampling table: searches are exact in any float type
+
+
+class Weights(NamedTuple):
+    """The distributions of Eq. 2, one per user, without a dense matrix.
+
+    g_ip = a_p c_ip / Σ_ω a c and g′_iq = b_q / b(ω̄_i), with a = p̂^τ, b = (1 − p̂)^τ′ and c the
+    confidences. Both sum to one for each user, which the square-loss short forms need (E5).
+    """
+
+    g: Float[Array, "nnz"]  # 0 for users without a usable pair
+    b: Float[Array, "n"]
+    neg_mass: Float[Array, "m"]  # b(ω̄_i); 1 for users without a usable pair
+    user: Float[Array, "m"]  # w_i: mean 1 over the usable users, 0 for the others
+    usable: Int[Array, "usable"]  # users with at least one pair of non-zero weight
+    pos_table: Int[Array, "nnz"] | None  # sums of g within a row, in MASS units; None: uniform
+    neg_table: Int[Array, "n_plus_1"] | None  # sums of b before an item; None: uniform
+    row_table: Int[Array, "nnz"] | None  # sums of b over a row's positives, in neg_table's units
+
+
+def make(
+    X: Interactions,
+    tau: float = 0.0,
+    tau_neg: float | None = None,
+    user_power: float = 0.0,
+    train: Interactions | None = None,
+) -> Weights:
+    """Weights from the data, on the host in float64.
+
+    Paper: "τ′ > 0 prefers items for which n_y is small"; here: p̂ is the observed frequency, so
+    τ > 0 prefers *popular* positives; use τ < 0 for the long tail (theory/README.md, E6).
+
+    Args:
+        X: the positives.
+        tau: exponent on p̂ for positives; 0 is uniform.
+        tau_neg: exponent on 1 − p̂ for negatives; `tau` unless given.
+        user_power: w_i ∝ N_i^user_power. 0 is the paper: every user alike; ½ to 1 lets active
+            users count more, as iALS and BPR do, and helps the top of the list (SPEC 4.5).
+        train: the set that p̂ and the mean of N_i^user_power are of, if X has users outside it; else X.
+    """
+    tau_neg = tau if tau_neg is None else tau_neg
+    for name, value in (("tau", tau), ("tau_neg", tau_neg), ("user_power", user_power)):
+        if not np.isfinite(value):
+            raise ValueError(f"{name} = {value} must be a finite number")
+    m, n = X.shape
+    rows, items, lengths = X.on_host()
+    train = X if train is None else train
+    known = total(np.bincount(np.asarray(train.indices), minlength=n))
+    everyone = total(train.num_users)
+    frequency = known / everyone  # p̂
+    confidence = 1.0 if X.confidence is None else np.asarray(X.confidence, np.float64)
+    a = (np.maximum(known, 1) / everyone)[items] ** tau * confidence
+    with np.errstate(divide="ignore"):
+        b = (1.0 - frequency) ** tau_neg
+    b = np.where(np.isfinite(b), b, 0.0)  # p̂ = 1 is nobody's negative
+
+    usable = _usable(X, b)
+    mass = b.sum() - np.bincount(rows, b[items], minlength=m)
+    g = a / np.bincount(rows, a, minlength=m)[rows] * usable[rows]
+    w = np.where(usable, lengths.astype(float) ** user_power, 0.0)
+    if not total(usable.sum()):
+        raise ValueError("no user has both a positive and a negative item: nothing to rank")
+    learnt = train.on_host()[2][_usable(train, b)].astype(float) ** user_power
+    mean = total(learnt.sum()) / total(len(learnt))
+
+    uniform = tau == 0 and X.confidence is None
+    pos_table = None if uniform else _row_sums(X, _quantise(g, int(lengths.max())))
+    item_mass = _quantise(b / b.sum(), n)
+    tables = (None, None)
+    if tau_neg != 0:
+        before = np.concatenate([[0], np.cumsum(item_mass)])
+        tables = host.ints(before), _row_sums(X, item_mass[items])
+    return Weights(
+        host.floats(g),
+        host.floats(b),
+        host.floats(np.where(usable, mass, 1.0)),
+        host.floats(w / mean),
+        host.ints(np.flatnonzero(usable)),
+        pos_table,
+        *tables,
+    )
+
+
+def _usable(X: Interactions, b: np.ndarray) -> np.ndarray:
+    """Which users have a positive, and a negative of non-zero weight."""
+    rows, items, lengths = X.on_host()
+    weighable = np.bincount(rows, b[items] > 0, minlength=X.num_users)
+    return (lengths > 0) & ((b > 0).sum() > weighable)
+
+
+def _quantise(p: np.ndarray, longest: int) -> np.ndarray:
+    """Probabilities as integers that sum to less than 2³¹; nothing positive becomes 0."""
+    return np.where(p > 0, np.maximum(np.rint(p * (MASS - longest)), 1), 0).astype(np.int64)
+
+
+def _row_sums(X: Interactions, values: np.ndarray) -> Int[Array, "nnz"]:
+    """Running sums of `values` that start again at each row."""
+    sums = np.cumsum(values)
+    starts = np.concatenate([[0], sums])[np.asarray(X.indptr)[:-1]]
+    return host.ints(sums - starts[X.on_host()[0]])

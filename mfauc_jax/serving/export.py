@@ -1,0 +1,131 @@
+"""What a fitted model knows, for other tools: vectors for an index of neighbours, lists as files.
+
+    items = export.item_vectors(model)
+    index = faiss.IndexFlatIP(items.vectors.shape[1])      # scores are inner products
+    index.add(items.vectors)
+    scores, found = index.search(export.user_vectors(model, users).vectors, 10)
+    items.ids[found]                                       # = model.recommend(users, exclude_seen=False)
+
+hnswlib: `hnswlib.Index("ip", dim)`, whose distance is one minus the score.
+"""
+
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from mfauc_jax._core import atomic
+from mfauc_jax.data import ids
+from mfauc_jax.evaluation import ranking
+from mfauc_jax.model import MFAUC
+
+if TYPE_CHECKING:
+    import polars as pl
+
+BLOCK = 8192  # users whose lists are in memory at once
+
+
+class Vectors(NamedTuple):
+    """One vector a row, contiguous float32, and the caller's name of each row."""
+
+    ids: Shaped[np.ndarray, " rows"]
+    vectors: Float[np.ndarray, "rows k"]
+
+
+def item_vectors(model: MFAUC) -> Vectors:
+    """V, in the order of the columns of X."""
+    V, X = model.item_factors_, model.train_
+    return Vectors(np.arange(len(V)) if X.item_ids is None else X.item_ids, _float32(V))
+
+
+def user_vectors(model: MFAUC, users: Any = None) -> Vectors:
+    """U of the given users, or of all."""
+    U, users = model.user_factors_, _users(model, users)
+    rows = ids.places("user", model.train_.user_ids, users, len(U))
+    return Vectors(users, _float32(U[rows]))
+
+
+def frames(
+    model: MFAUC, users: Any = None, n: int = 10, **options: Any
+) -> "Iterator[pl.DataFrame]":
+    """The lists of the users, a block of users at a time: user, item, rank (from 1), score.
+
+    Args:
+        model: fitted.
+        users: whose lists; everybody's unless given.
+        n: length of a list; shorter where fewer items are left.
+        options: of `MFAUC.recommend`.
+    """
+    import polars as pl
+
+    users = _users(model, users)
+    for block in ranking.blocks(len(users), BLOCK):
+        items, scores = model.recommend(users[block], n, **options)
+        real = np.isfinite(scores)
+        rank = np.broadcast_to(np.arange(1, n + 1, dtype=np.int32), items.shape)
+        columns = {
+            "user": np.repeat(users[block], n).reshape(items.shape)[real],
+            "item": items[real],
+        }
+        yield pl.DataFrame(columns | {"rank": rank[real], "score": scores[real].astype(np.float64)})
+
+
+def table(
+    model: MFAUC, path: str | os.PathLike, users: Any = None, n: int = 10, **options: Any
+) -> None:
+    """Write `frames` to a .parquet or .csv file, streamed; whole or not at all."""
+    from polars.io.plugins import register_io_source
+
+    sinks = {".parquet": "sink_parquet", ".csv": "sink_csv"}
+    kind = pathlib.Path(path).suffix.lower()
+    if kind not in sinks:
+        raise ValueError(f"{path} ends in {kind!r}: choose .parquet or .csv")
+    schema = next(frames(model, _users(model, users)[:1], n, **options)).schema
+
+    def source(with_columns, predicate, n_rows, batch_size):
+        del with_columns, predicate, n_rows, batch_size  # polars may filter what it is given
+        yield from frames(model, users, n, **options)
+
+    with atomic.beside(path) as temporary:
+        getattr(register_io_source(source, schema=schema), sinks[kind])(temporary)
+
+
+def trec_run(
+    model: MFAUC,
+    path: str | os.PathLike,
+    users: Any = None,
+    n: int = 1000,
+    tag: str = "mfauc",
+    **options: Any,
+) -> None:
+    """Write a TREC run: `user Q0 item rank score tag` a line. Ids must be free of white space."""
+    names = {"tag": np.array([tag]), "user": _users(model, users), "item": item_vectors(model).ids}
+    for kind, given in names.items():
+        for name in given.tolist() if given.dtype.kind == "U" else []:
+            if name.split() != [name]:
+                raise ValueError(
+                    f"{kind} {name!r} is empty or has white space: TREC runs have no quotes"
+                )
+    with atomic.beside(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        for frame in frames(model, users, n, **options):
+            columns = (frame[name].to_list() for name in ("user", "item", "rank", "score"))
+            file.writelines(
+                f"{user} Q0 {item} {rank} {score:.9g} {tag}\n"
+                for user, item, rank, score in zip(*columns, strict=True)
+            )
+
+
+def _users(model: MFAUC, users: Any) -> np.ndarray:
+    m, names = len(model.user_factors_), model.train_.user_ids
+    if users is None:
+        return np.arange(m) if names is None else names
+    users = np.atleast_1d(users)
+    ids.places("user", names, users, m)  # a stranger is named before anything is written
+    return users
+
+
+def _float32(F: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(F, np.float32)

@@ -1,0 +1,199 @@
+"""A fitted model as one safetensors file: factors, training positives, ids, settings, history.
+
+Tensors: `user_factors`, `item_factors`, `train_indptr`, `train_indices`, `train_confidence` (if any),
+and for users and items that have names `user_ids` (integers), or `user_ids.bytes` and
+`user_ids.offsets` (UTF-8 strings, one after the other); the same for items. Metadata, all text:
+`format`, `format_version`, `library_version`, `params` and `training` (JSON), `sha256` of the rest.
+
+Format versions: a new minor adds what older readers may ignore, a new major does not load in them.
+"""
+
+import hashlib
+import importlib.metadata
+import itertools
+import json
+import os
+import pathlib
+import warnings
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from mfauc_jax._core import atomic
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data.interactions import Interactions
+
+FORMAT, VERSION = "mfauc_jax model", (1, 0)
+GIVE_AGAIN = "give_again"  # marks a hyper-parameter of which the file holds only the name
+
+
+class ModelFileError(ValueError):
+    """The file is not a whole model that this version reads; the message says which."""
+
+
+class Contents(NamedTuple):
+    """What a model file holds."""
+
+    factors: Factors
+    train: Interactions  # with the caller's ids
+    params: dict[str, Any]  # hyper-parameters by name
+    training: dict[str, Any]  # iterations, stopped, last, history
+    give_again: tuple[str, ...] = ()  # params that are only names here: functions, arrays
+    library_version: str = ""  # what wrote the file; filled in by `write`
+
+
+def write(path: str | os.PathLike, contents: Contents) -> None:
+    """Write `contents` beside `path` and rename: a reader sees the old file or the whole new one."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    train = contents.train
+    tensors = {
+        "user_factors": np.asarray(contents.factors.U),
+        "item_factors": np.asarray(contents.factors.V),
+        "train_indptr": np.asarray(train.indptr),
+        "train_indices": np.asarray(train.indices),
+    }
+    if train.confidence is not None:
+        tensors["train_confidence"] = np.asarray(train.confidence)
+    tensors |= _packed("user_ids", train.user_ids) | _packed("item_ids", train.item_ids)
+    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    metadata = {
+        "format": FORMAT,
+        "format_version": ".".join(map(str, VERSION)),
+        "library_version": _library_version(),
+        "params": json.dumps({name: _plain(value) for name, value in contents.params.items()}),
+        "training": json.dumps(contents.training),
+    }
+    metadata["sha256"] = _digest(tensors, metadata)
+    with atomic.beside(path) as temporary:
+        try:
+            save_file(tensors, temporary, metadata)
+        except SafetensorError as error:  # what it makes of a full disk
+            raise OSError(f"cannot write {path}: {error}; what was there before is kept") from error
+
+
+def read(path: str | os.PathLike) -> Contents:
+    """The contents of a file, checked; a `ModelFileError` for anything else."""
+    tensors, metadata = _open(path)
+    if metadata.get("format") != FORMAT:
+        raise ModelFileError(f"{path} is a safetensors file, but not a model of mfauc_jax")
+    written, by = metadata.get("format_version", ""), metadata.get("library_version", "unknown")
+    if _major(path, written) > VERSION[0]:
+        raise ModelFileError(
+            f"{path} has format {written}, this library reads {VERSION[0]}.x: "
+            f"upgrade mfauc_jax (version {by} wrote the file)"
+        )
+    said = metadata.pop("sha256", None)
+    if said != _digest(tensors, metadata):
+        raise ModelFileError(f"{path} is corrupted: its contents do not match its checksum")
+    try:
+        params, training = json.loads(metadata["params"]), json.loads(metadata["training"])
+        again = [k for k, v in params.items() if isinstance(v, dict)]
+        params = {k: v[GIVE_AGAIN] if k in again else _tuples(v) for k, v in params.items()}
+        factors = Factors(*(jnp.asarray(tensors[f"{side}_factors"]) for side in ("user", "item")))
+        train = _interactions(tensors, factors)
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise ModelFileError(f"{path} is not a whole model: {error!r}") from error
+    return Contents(factors, train, params, training, tuple(again), by)
+
+
+def _open(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    from safetensors import SafetensorError, safe_open
+
+    with pathlib.Path(path).open("rb") as file:  # the usual OSError if it cannot be opened
+        if not file.read(1):
+            raise ModelFileError(f"{path} is empty")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, ValueError, TypeError, AttributeError) as error:
+        if "IncompleteBuffer" in str(error) or "not fully covered" in str(error):
+            raise ModelFileError(f"{path} is truncated, or something was added to it") from error
+        raise ModelFileError(
+            f"{path} is no model file, or its beginning is damaged: it does not read as safetensors "
+            f"({error})"
+        ) from error
+
+
+def _major(path, written: str) -> int:
+    try:
+        return int(written.partition(".")[0])
+    except ValueError as error:
+        raise ModelFileError(f"{path} has the unknown format version {written!r}") from error
+
+
+def _interactions(tensors: dict[str, np.ndarray], factors: Factors) -> Interactions:
+    U, V = factors
+    if U.ndim != 2 or V.ndim != 2 or U.shape[1] != V.shape[1]:
+        raise ValueError(f"user_factors {U.shape} and item_factors {V.shape} are of two models")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what X is like was said when it was first read
+        train = Interactions.from_csr(tensors["train_indptr"], tensors["train_indices"], len(V))
+    ids = _unpacked("user_ids", tensors, len(U)), _unpacked("item_ids", tensors, len(V))
+    if train.num_users != len(U):
+        raise ValueError(f"{train.num_users} rows of training for {len(U)} users")
+    confidence = tensors.get("train_confidence")
+    if confidence is not None:
+        if confidence.shape != (train.nnz,):
+            raise ValueError(f"{confidence.shape} confidences for {train.nnz} positives")
+        confidence = jnp.asarray(confidence)
+    return Interactions(
+        train.indptr, train.indices, confidence, train.num_items, train.row_bits, *ids
+    )
+
+
+def _packed(name: str, ids: np.ndarray | None) -> dict[str, np.ndarray]:
+    if ids is None:
+        return {}
+    if ids.dtype.kind in "iu":
+        return {name: ids.astype(np.uint64 if ids.dtype == np.uint64 else np.int64)}
+    if ids.dtype.kind != "U":
+        raise TypeError(f"{name} are {ids.dtype}: a model file holds integers or strings")
+    words = [str(word).encode("utf-8", "surrogatepass") for word in ids]
+    offsets = np.cumsum([0, *map(len, words)], dtype=np.int64)
+    return {f"{name}.bytes": np.frombuffer(b"".join(words), np.uint8), f"{name}.offsets": offsets}
+
+
+def _unpacked(name: str, tensors: dict[str, np.ndarray], size: int) -> np.ndarray | None:
+    ids = tensors.get(name)
+    if f"{name}.offsets" in tensors:
+        blob, offsets = tensors[f"{name}.bytes"].tobytes(), tensors[f"{name}.offsets"].tolist()
+        pairs = itertools.pairwise(offsets)
+        ids = np.array([blob[a:b].decode("utf-8", "surrogatepass") for a, b in pairs], dtype=str)
+    if ids is not None and ids.shape != (size,):
+        raise ValueError(f"{len(ids)} {name} for {size} rows of factors")
+    return ids
+
+
+def _plain(value: Any) -> Any:
+    """A hyper-parameter as JSON; what JSON cannot hold (a function, an array) by its name."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if type(value) in (tuple, list) and all(isinstance(v, int | float | str) for v in value):
+        return list(value)
+    function = getattr(value, "func", value)  # of a Partial
+    return {GIVE_AGAIN: str(getattr(function, "__name__", type(value).__name__))}
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _digest(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
+    """sha256 of every name, type, shape and byte."""
+    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype.str} {tensor.shape}".encode())
+        digest.update(tensor.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _library_version() -> str:
+    try:
+        return importlib.metadata.version("mfauc_jax")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"  # run from a source tree that is not installed

@@ -1,0 +1,188 @@
+"""Where the parts of a blockwise fit lie: users by blocks on their devices, item vectors on all.
+
+Everything here runs on the host, once a fit. A process sees its own users and no others'.
+"""
+
+import dataclasses
+import itertools
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Int, Key
+
+from mfauc_jax._core import host
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective.equation import Objective
+from mfauc_jax.objective.weights import Weights
+from mfauc_jax.solvers import starts
+from mfauc_jax.solvers.blockwise import design
+
+AXIS = "blocks"
+SPLIT, WHOLE = PartitionSpec(AXIS), PartitionSpec()
+
+
+class Users(NamedTuple):
+    """What belongs to row blocks and stays at home; the first axis is the d blocks."""
+
+    items: Int[Array, "d E"]  # positives, row by row; padding is the item after the last
+    rows: Int[Array, "d E"]  # the user within the block; padding is the user after the last
+    g: Float[Array, "d E"] | None  # None: 1/N_i
+    length: Int[Array, "d u"]  # N_i
+    neg_mass: Float[Array, "d u"]
+    weight: Float[Array, "d u"]  # w_i; 0 for users nothing can be learnt from, and for padding
+    reg: Float[Array, "d u"] | None  # λ_i and σ_i − 1 where they differ between users
+    spread: Float[Array, "d u"] | None
+
+
+class Items(NamedTuple):
+    """What every device knows of all items, padded to a multiple of d."""
+
+    b: Float[Array, "n"]  # 0 for padding, which is drawn but counts for nothing
+    stratum: Int[Array, "n"]
+    together: Float[Array, "S"]
+    reg: Float[Array, "n"] | None
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """The matrix as blocks of rows."""
+
+    users: Users
+    items: Items
+    scale: Float[Array, ""]  # n over the number of usable users
+    row_bits: int = dataclasses.field(metadata={"static": True})
+
+
+def mesh(num_blocks: int, devices: int | None = None) -> Mesh:
+    """The first `devices` devices in a ring; by default as many as there are and divide d."""
+    known = jax.devices()
+    if devices is None and jax.process_count() == 1:
+        devices = max(c for c in range(1, len(known) + 1) if num_blocks % c == 0)
+    devices = len(known) if devices is None else devices
+    if not 1 <= devices <= len(known):
+        raise ValueError(f"devices = {devices} must be in 1 … {len(known)}, what JAX sees")
+    if num_blocks % devices:
+        raise ValueError(f"blocks = {num_blocks} must be a multiple of the {devices} devices")
+    return Mesh(np.array(known[:devices]), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def start(
+    key: Key[Array, ""], num_users: int, num_items: int, rank: int, scale: float, num_blocks: int
+) -> Factors:
+    """N(0, scale²) entries, block by block: a process draws its own users' rows and no others."""
+    users = Rows(num_users, num_blocks)
+    key_users, key_items = jax.random.split(key)
+    keys = [jax.random.fold_in(key_users, users.first + a) for a in range(len(users.sizes))]
+    whole = (starts.gaussian(k, users.most, 1, rank, scale).U for k in keys)
+    U = jnp.concatenate([part[:size] for part, size in zip(whole, users.sizes, strict=True)])
+    return Factors(U, starts.gaussian(key_items, 1, num_items, rank, scale).V)
+
+
+class Rows:
+    """Where the users of this process are: its blocks have `blocks.sizes` users, padded to one size."""
+
+    def __init__(self, num_users: int, d: int):
+        count, me = jax.process_count(), jax.process_index()
+        held = host.everyone(np.int32(num_users))
+        sizes = design.sizes(int(held.sum()), d)
+        self.most = int(sizes.max())
+        self.sizes = np.split(sizes, count)[me]
+        self.first = me * d // count
+        self.all = d * self.most
+        if self.sizes.sum() != num_users:
+            raise ValueError(
+                f"process {me} holds {num_users} users, but its {d // count} of the {d} blocks of "
+                f"{held.sum()} users have {self.sizes.sum()}: load the rows distributed.users gives"
+            )
+
+    def real(self) -> np.ndarray:
+        """Places of this process's padded blocks that hold a user, in order."""
+        return np.flatnonzero((np.arange(self.most)[None, :] < self.sizes[:, None]).reshape(-1))
+
+    def blocked(self, values: np.ndarray, fill: Any = 0) -> np.ndarray:
+        """One row a user as [blocks here, users in a block, …]."""
+        shape = (len(self.sizes) * self.most, *values.shape[1:])
+        padded = np.full(shape, fill, values.dtype)
+        padded[self.real()] = values
+        return padded.reshape(len(self.sizes), self.most, *values.shape[1:])
+
+
+def prepare(d: int, ring: Mesh, objective: Objective, X: Interactions, weights: Weights) -> Data:
+    """The matrix, its weights and penalties where the devices of `ring` want them.
+
+    `objective.reg` is a Reg.
+    """
+    place = partial(on_mesh, ring)
+    total = host.total(np.int32(X.num_users))
+    design.check(d, int(total), X.num_items)
+    rows, padded = Rows(X.num_users, d), X.num_items + -X.num_items % d
+    indptr, indices = np.asarray(X.indptr), np.asarray(X.indices)
+    ends = indptr[np.concatenate([[0], np.cumsum(rows.sizes)])]
+    longest = host.everyone(np.array([np.diff(ends).max(), X.row_bits], np.int32)).max(0)
+    here = len(rows.sizes)
+    items = np.full((here, longest[0]), padded, np.int32)
+    users = np.full((here, longest[0]), rows.most, np.int32)
+    uniform = weights.pos_table is None
+    g = None if uniform else np.zeros((here, longest[0]), weights.g.dtype)
+    owner, start = np.asarray(X.rows), 0
+    for a, (low, high) in enumerate(itertools.pairwise(ends)):
+        items[a, : high - low], users[a, : high - low] = indices[low:high], owner[low:high] - start
+        start += rows.sizes[a]
+        if g is not None:
+            g[a, : high - low] = np.asarray(weights.g)[low:high]
+
+    def home(values: Any, fill: Any = 0) -> Any:
+        return place(rows.blocked(np.asarray(values), fill), d)
+
+    def by_user(values: Any) -> Any:
+        return home(values) if np.ndim(values) else None
+
+    def by_item(values: Any) -> Any:
+        return place(np.pad(np.asarray(values), (0, padded - X.num_items)), spec=WHOLE)
+
+    counts = host.total(np.bincount(indices, minlength=padded).astype(np.int32))
+    stratum = design.strata(counts, d)
+    usable = host.total(np.int32(len(weights.usable)))
+    float_ = np.asarray(weights.user).dtype
+    return Data(
+        Users(
+            place(items, d),
+            place(users, d),
+            None if g is None else place(g, d),
+            home(X.row_lengths),
+            home(weights.neg_mass, 1),
+            home(weights.user),
+            by_user(objective.reg.user),
+            by_user(objective.spread),
+        ),
+        Items(
+            by_item(weights.b),
+            place(stratum, spec=WHOLE),
+            place(design.together(stratum, d).astype(float_), spec=WHOLE),
+            by_item(objective.reg.item) if np.ndim(objective.reg.item) else None,
+        ),
+        place(np.asarray(X.num_items / usable, float_), spec=WHOLE),
+        int(longest[1]),
+    )
+
+
+def on_mesh(
+    mesh: Mesh, local: np.ndarray, whole: int | None = None, spec: PartitionSpec = SPLIT
+) -> Array:
+    """A host array on the mesh. With `whole` rows in all, `local` is this process's part of them."""
+    shape = local.shape if whole is None else (whole, *local.shape[1:])
+    first = 0 if whole is None else jax.process_index() * (whole // jax.process_count())
+
+    def part(index):
+        if whole is None or not index:
+            return local[index]
+        low, high = index[0].start or 0, index[0].stop or whole
+        return local[low - first : high - first]
+
+    return jax.make_array_from_callback(shape, NamedSharding(mesh, spec), part)

@@ -1,0 +1,131 @@
+"""The paper's derivatives ∂θ/∂u_i and ∂θ/∂v_j, as corrected and as printed.
+
+For checking autodiff against the paper (`python -m theory.verify_gradients`) and for reading beside
+it; training uses `jax.grad`. Everything here lists all pairs: small data only.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.objective import losses, weightings
+from mfauc_jax.objective.equation import Objective
+from mfauc_jax.objective.sampling import Sample
+
+# h(γ) = −L′(γ), with the loss's own hyper-parameters
+SLOPES: dict[Callable, Callable] = {
+    losses.square_hinge: lambda x: jnp.maximum(0.0, 1 - x),
+    losses.square: lambda x: 1 - x,
+    losses.logistic: lambda x, beta: beta * jnp.exp(-beta * x) / (1 + jnp.exp(-beta * x)),
+    losses.sigmoid: lambda x, beta: beta * jnp.exp(-beta * x) / (1 + jnp.exp(-beta * x)) ** 2,
+}
+PRINTED_SLOPES = SLOPES | {
+    losses.sigmoid: lambda x, beta: beta / (1 + jnp.exp(-beta * x)) ** 2  # σ², E3
+}
+# φ′(C)
+STEEPNESS: dict[Callable, Callable] = {
+    weightings.identity: jnp.ones_like,
+    weightings.tanh: lambda x, rho: rho * (1 - jnp.tanh(rho * x) ** 2),
+}
+
+
+class Form(NamedTuple):
+    """A way of writing ∂θ: what the paper and its correction differ in."""
+
+    slopes: dict = SLOPES
+    sign: float = 1.0  # of the data term
+    reg_rows: str = "m"  # λ u_i is divided by this many rows
+
+
+CORRECTED = Form()
+HAS_BETA = (losses.logistic, losses.sigmoid)
+
+
+def printed(objective: Objective) -> Form | None:
+    """The paper's form for this loss and φ, or None where it gives none."""
+    if objective.loss.func not in HAS_BETA:
+        return CORRECTED  # Eqs 4–5 and the tanh pair are right as printed
+    if objective.weighting.func is weightings.tanh:
+        return None
+    return Form(PRINTED_SLOPES, sign=-1.0, reg_rows="n")
+
+
+def misprints(objective: Objective) -> dict[str, Form]:
+    """The corrected form with one misprint put back, by erratum."""
+    if objective.loss.func not in HAS_BETA or objective.weighting.func is weightings.tanh:
+        return {}
+    found = {"E1": Form(sign=-1.0), "E2": Form(reg_rows="n")}
+    return found | ({"E3": Form(PRINTED_SLOPES)} if objective.loss.func is losses.sigmoid else {})
+
+
+def gradients(
+    objective: Objective, factors: Factors, sample: Sample, form: Form = CORRECTED
+) -> Factors:
+    """∂θ/∂u_i and ∂θ/∂v_j as double sums over p ∈ ω_i, q ∈ ω̄_i (SPEC 0.1; spread: SPEC 4.5).
+
+    With h = −L′ and f_ip = φ′(Σ_q g′_q L(γ_ipq)):
+
+        ∂u_i = (w_i/m) Σ_p g_p f_p Σ_q g′_q h(γ_pq)(v_q − v_p) + (λ/m) u_i
+        ∂v_j = (1/m) Σ_i w_i u_i (I_{j∈ω̄_i} g′_j Σ_p g_p f_p h(γ_pj) − I_{j∈ω_i} g_j f_j Σ_q g′_q h(γ_jq))
+               + (λ/n) v_j
+    """
+    (U, V), (m, n) = factors, (factors.U.shape[0], factors.V.shape[0])
+    slope = form.slopes[objective.loss.func]
+    steepness = STEEPNESS[objective.weighting.func]
+    spread = jnp.broadcast_to(objective.spread, (m,))[sample.users]
+    w = sample.user_weight / sample.users.shape[0] * form.sign
+
+    def user(u, pos, neg, g_pos, g_neg, spread):
+        s_neg = V[neg] @ u
+        margin = (V[pos] @ u)[:, None] - s_neg[None, :]  # γ [P, Q]
+        f = steepness(objective.loss(margin) @ g_neg, **objective.weighting.keywords)
+        pair = (g_pos * f)[:, None] * slope(margin, **objective.loss.keywords) * g_neg[None, :]
+        c_neg = pair.sum(0) + spread * g_neg * (s_neg - g_neg @ s_neg)
+        return -pair.sum(1), c_neg  # m ∂θ/∂s at the positives and at the negatives
+
+    c_pos, c_neg = jax.vmap(user)(
+        U[sample.users], sample.pos, sample.neg, sample.g_pos, sample.g_neg, spread
+    )
+    c_pos, c_neg = w[:, None] * c_pos, w[:, None] * c_neg
+    dU_rows = jnp.einsum("bp,bpk->bk", c_pos, V[sample.pos])
+    dU_rows += jnp.einsum("bq,bqk->bk", c_neg, V[sample.neg])
+    u = U[sample.users][:, None, :]
+    dV = jnp.zeros_like(V).at[sample.pos].add(c_pos[:, :, None] * u)
+    dV = dV.at[sample.neg].add(c_neg[:, :, None] * u)
+    reg_u = objective.reg / (m if form.reg_rows == "m" else n)
+    return Factors(
+        jnp.zeros_like(U).at[sample.users].add(dU_rows) + reg_u * U, dV + objective.reg / n * V
+    )
+
+
+def square_short_form(
+    factors: Factors, sample: Sample, reg: float | Float[Array, ""], masses: bool = True
+) -> Factors:
+    """Eqs 6–7: the square loss through v̇ = Σ g v_p, v̈ = Σ g′ v_q, ẇ = Σ g v_p v_pᵀu, ẅ likewise.
+
+    Paper: silent on the masses G = Σ g and G′ = Σ g′ and right only when both are one;
+    here: with them (theory/README.md, E5). `masses=False` is the form as printed.
+    """
+    (U, V), (m, n) = factors, (factors.U.shape[0], factors.V.shape[0])
+
+    def user(u, pos, neg, g, g_neg):
+        v1, v2 = g @ V[pos], g_neg @ V[neg]  # v̇, v̈
+        w1, w2 = (g * (V[pos] @ u)) @ V[pos], (g_neg * (V[neg] @ u)) @ V[neg]  # ẇ, ẅ
+        G, H = (g.sum(), g_neg.sum()) if masses else (1.0, 1.0)
+        du = G * v2 - H * v1 + G * w2 + H * w1 - v1 * (v2 @ u) - v2 * (v1 @ u)
+        at_neg = g_neg * (G * (1 + V[neg] @ u) - u @ v1)
+        at_pos = -g * (H * (1 - V[pos] @ u) + u @ v2)
+        return du, at_pos, at_neg
+
+    w = sample.user_weight / sample.users.shape[0]
+    du, at_pos, at_neg = jax.vmap(user)(
+        U[sample.users], sample.pos, sample.neg, sample.g_pos, sample.g_neg
+    )
+    dU = (reg / m * U).at[sample.users].add(w[:, None] * du)
+    wu = (w[:, None] * U[sample.users])[:, None, :]
+    dV = (reg / n * V).at[sample.pos].add(at_pos[:, :, None] * wu)
+    return Factors(dU, dV.at[sample.neg].add(at_neg[:, :, None] * wu))
