@@ -19,11 +19,29 @@ import jax
 import numpy as np
 
 from experiments import flags
-from mfauc_jax import MFAUC, Factors, Interactions, baselines
+from mfauc_jax import (
+    MFAUC,
+    Alternating,
+    Auto,
+    Averaging,
+    Blockwise,
+    Checkpoints,
+    Continuation,
+    Factors,
+    Fixed,
+    FullBatch,
+    Interactions,
+    Minibatch,
+    Sequential,
+    Weights,
+    baselines,
+    losses,
+    selection,
+    weightings,
+)
 from mfauc_jax.data import splits
-from mfauc_jax.training import selection
 
-PAPER_LOSSES = ("square_hinge", "square", "sigmoid", "logistic")
+PAPER_LOSSES = tuple(losses.PAPER_LOSSES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,9 +65,9 @@ def toy(confidence: bool = False) -> Interactions:
 def resumed(X: Interactions) -> Factors:
     """A fit that stopped after two of five iterations, gone on with by another."""
     with tempfile.TemporaryDirectory() as folder:
-        setting = {"loss": "logistic", "rank": 6, "checkpoint_dir": folder, "checkpoint_every": 1}
-        MFAUC(**setting, iterations=5).fit(X, callbacks=[lambda s, *_: s == 2])
-        return MFAUC(**setting, iterations=5).fit(X).factors_
+        model, kept = MFAUC(loss="logistic", rank=6, solver=Minibatch(5)), Checkpoints(folder, 1)
+        model.fit(X, checkpoints=kept, callbacks=[lambda s, *_: s == 2])
+        return model.with_params().fit(X, checkpoints=kept).factors_
 
 
 def grown(X: Interactions) -> Factors:
@@ -62,15 +80,9 @@ def grown(X: Interactions) -> Factors:
 
 def selected(X: Interactions) -> np.ndarray:
     """The scores of a small grid."""
-    found = selection.select(
-        0,
-        MFAUC(loss="logistic", rank=4, iterations=3, spread=0.0),
-        X,
-        {"reg": [0.1, 1.0], "learning_rate": [0.1, 0.3]},
-        splits=2,
-        per_user=2,
-        progress=False,
-    )
+    model = MFAUC(loss="logistic", rank=4, solver=Minibatch(3), penalty=Fixed())
+    grid = {"penalty__reg": [0.1, 1.0], "solver__learning_rate": [0.1, 0.3]}
+    found = selection.select(0, model, X, grid, splits=2, per_user=2, progress=False)
     return np.array([row["mean"] for row in found.means()])
 
 
@@ -80,51 +92,49 @@ def rows() -> dict[str, Callable[[Interactions], Any]]:
     def fitted(model: MFAUC) -> Callable[[Interactions], Factors]:
         return lambda X: model.fit(X).factors_
 
-    few = {"rank": 6, "iterations": 3}
     found: dict[str, Callable[[Interactions], Any]] = {"default": fitted(MFAUC(rank=6))}
+    short = {"solver__iterations": 4, "solver__average__start": 1}
     for loss in PAPER_LOSSES:
-        found[f"paper {loss}"] = fitted(MFAUC.paper(loss, iterations=4, average_start=1))
-        found[f"authors {loss}"] = fitted(MFAUC.authors(loss, iterations=4, average_start=1))
-        found[f"full_batch {loss}"] = fitted(MFAUC(loss=loss, solver="full_batch", **few))
-        found[f"minibatch {loss}"] = fitted(MFAUC(loss=loss, solver="minibatch", **few))
-    found["paper tanh"] = fitted(MFAUC.paper(weighting="tanh", rho=0.5, iterations=4))
+        found[f"paper {loss}"] = fitted(MFAUC.paper(loss, **short))
+        found[f"authors {loss}"] = fitted(MFAUC.authors(loss, **short))
+        found[f"full_batch {loss}"] = fitted(MFAUC(6, loss, solver=FullBatch(3)))
+        found[f"minibatch {loss}"] = fitted(MFAUC(6, loss, solver=Minibatch(3)))
+    tanh = weightings.Tanh(rho=0.5)
+    found["paper tanh"] = fitted(MFAUC.paper(weighting=tanh, solver__iterations=4))
+    algorithm_1 = Sequential(6, learning_rate=0.3)
     found["paper β rising"] = fitted(
-        MFAUC.paper("sigmoid", beta=(1.0, 2.0, 4.0), iterations=6, learning_rate=0.3)
+        MFAUC.paper("sigmoid", solver=Continuation(algorithm_1, betas=(1.0, 2.0, 4.0)))
+    )
+    tables = Sequential(
+        4,
+        learning_rate=2.0**-4,
+        step_rule="thousand",
+        fixed_order=True,
+        new_user=True,
+        stratified=True,
+        max_norm=10.0,
+        average=Averaging(start=1, eta=20.0, since=0),
     )
     found["sequential, thousand, svd, stratified"] = fitted(
-        MFAUC.authors(
-            step_rule="thousand",
-            max_norm=10.0,
-            start="svd",
-            iterations=4,
-            average_start=1,
-            average_eta=20.0,
-            stratified=True,
-            learning_rate=2.0**-4,
-        )
+        MFAUC.authors(solver=tables, start="svd")
     )
-    found["alternating tanh"] = fitted(MFAUC(weighting="tanh", rho=0.5, rank=6))
+    found["alternating tanh"] = fitted(MFAUC(6, weighting=tanh))
+    more = Alternating(user_steps=6, item_steps=3)
     found["alternating svd, λ fixed"] = fitted(
-        MFAUC(rank=6, reg=0.1, spread=0.0, start="svd", user_steps=6, item_steps=3)
+        MFAUC(6, penalty=Fixed(reg=0.1), start="svd", solver=more)
     )
-    found["alternating for AUC"] = fitted(
-        MFAUC(rank=6, spread=3.0, strength=0.45, tau=-0.15, tau_neg=-0.5)
-    )
+    for_auc = {"penalty": Auto(strength=0.45, spread=3.0), "weights": Weights(-0.15, -0.5)}
+    found["alternating for AUC"] = fitted(MFAUC(6, **for_auc))
     found["alternating confidence"] = lambda X: MFAUC(rank=6).fit(toy(confidence=True)).factors_
     for name in ("adam", "sgd", "rmsprop", "unit"):
-        found[f"minibatch {name}"] = fitted(
-            MFAUC(loss="logistic", optimiser=name, learning_rate=0.05, batch=16, **few)
-        )
-    found["minibatch β rising"] = fitted(MFAUC(loss="sigmoid", beta=(1.0, 2.0, 4.0), **few))
+        solver = Minibatch(3, learning_rate=0.05, optimiser=name, batch=16)
+        found[f"minibatch {name}"] = fitted(MFAUC(6, "logistic", solver=solver))
+    rising = Continuation(Minibatch(3), betas=(1.0, 2.0, 4.0))
+    found["minibatch β rising"] = fitted(MFAUC(6, "sigmoid", solver=rising))
     for devices in (1, 2):
-        found[f"blockwise on {devices}"] = fitted(
-            MFAUC(loss="square_hinge", solver="blockwise", blocks=4, devices=devices, **few)
-        )
-    found["blockwise λ fixed"] = fitted(
-        MFAUC.paper(
-            "logistic", solver="blockwise", blocks=2, iterations=3, average_start=0, average_eta=3.0
-        )
-    )
+        solver = Blockwise(3, blocks=4, devices=devices)
+        found[f"blockwise on {devices}"] = fitted(MFAUC(6, "square_hinge", solver=solver))
+    found["blockwise λ fixed"] = fitted(MFAUC.paper("logistic", solver=Blockwise(3, blocks=2)))
     found["resumed"] = resumed
     found["partial_fit"] = grown
     found["selection"] = selected

@@ -5,19 +5,53 @@ from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation.metrics import evaluate
 from mfauc_jax.model import MFAUC
+from mfauc_jax.objective import losses, weightings
+from mfauc_jax.objective.penalties import Auto, Fixed
+from mfauc_jax.objective.weights import Weights
+from mfauc_jax.problem import Problem
 from mfauc_jax.serving import export
 from mfauc_jax.serving.model_file import ModelFileError
+from mfauc_jax.solvers import (
+    Alternating,
+    Averaging,
+    Blockwise,
+    Continuation,
+    FullBatch,
+    Gaussian,
+    Minibatch,
+    Sequential,
+    Svd,
+)
 from mfauc_jax.training import selection
+from mfauc_jax.training.checkpoints import Checkpoints
+from mfauc_jax.training.watch import Watch
 
 __version__ = "0.1.0"
 __all__ = [
     "MFAUC",
+    "Alternating",
+    "Auto",
+    "Averaging",
+    "Blockwise",
+    "Checkpoints",
+    "Continuation",
     "Factors",
+    "Fixed",
+    "FullBatch",
+    "Gaussian",
     "Interactions",
+    "Minibatch",
     "ModelFileError",
+    "Problem",
+    "Sequential",
+    "Svd",
+    "Watch",
+    "Weights",
     "data",
     "evaluate",
     "export",
+    "losses",
     "plots",
     "selection",
+    "weightings",
 ]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.evaluation import metrics, ranking
+from mfauc_jax.evaluation import curves, ranking
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,8 +95,8 @@ def roc(
         max_fpr: the last false-positive rate; a small one looks at the top of the lists.
         band: share of the users in the band.
     """
-    curve = metrics.roc(model, train, test, max_fpr, band=band)
-    area = float(np.nanmean(metrics.auc(model, train, test)))
+    curve = curves.roc(model, train, test, max_fpr, band=band)
+    area = float(np.nanmean(curves.auc(model, train, test)))
     ax = ax or _axes()
     colour, line, _ = _next(ax)
     if len(ax.lines) == 0:
@@ -136,7 +136,7 @@ def auc_against_activity(
     """Each user's AUC over their number of training items: a dot a user, the quartiles of `bins`
     equal groups of users.
     """
-    auc = metrics.auc(model, train, test)
+    auc = curves.auc(model, train, test)
     length = np.asarray(train.row_lengths)
     known = ~np.isnan(auc) & (length > 0)
     if not known.any():

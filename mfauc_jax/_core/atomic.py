@@ -28,3 +28,9 @@ def beside(path: str | os.PathLike) -> Iterator[pathlib.Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_text(path: str | os.PathLike, text: str) -> None:
+    """The text as UTF-8, whole or not at all."""
+    with beside(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -18,7 +18,7 @@ from mfauc_jax.baselines.pairwise import Table, descend
 from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.ragged import Bucket
-from mfauc_jax.solvers import starts
+from mfauc_jax.solvers import base
 
 PAIRS = 2**20  # (j, k) pairs in one step
 
@@ -68,7 +68,7 @@ def fit(
         epochs: passes over the users.
         users_per_step: at most; fewer for users with many positives.
     """
-    begin = starts.gaussian(key, *X.shape, rank, 0.001)
+    begin = base.gaussian(key, *X.shape, rank, 0.001)
     chunks = [chunked(bucket, users_per_step) for bucket in ragged.buckets(X)]
     counts = jnp.maximum(jnp.bincount(X.indices, length=X.num_items), 1)
     return _ascend(key, chunks, 1.0 / counts, begin, learning_rate, reg, epochs)

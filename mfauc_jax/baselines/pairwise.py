@@ -21,7 +21,7 @@ from mfauc_jax._core import draws
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines import walk
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.solvers import starts
+from mfauc_jax.solvers import base
 
 
 class Picked(NamedTuple):
@@ -99,7 +99,7 @@ def descend(
 
 def start(key: Key[Array, ""], X: Interactions, rank: int, bias: bool) -> Factors:
     """Small Gaussian factors; with `bias` a last column, 1 in U and an item's bias in V."""
-    U, V = starts.gaussian(key, *X.shape, rank, 0.3 / rank)  # the size LightFM starts from
+    U, V = base.gaussian(key, *X.shape, rank, 0.3 / rank)  # the size LightFM starts from
     if bias:
         U, V = jnp.pad(U, ((0, 0), (0, 1)), constant_values=1.0), jnp.pad(V, ((0, 0), (0, 1)))
     return Factors(U, V)

@@ -17,7 +17,7 @@ from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines import walk
 from mfauc_jax.baselines.walk import Walk
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.solvers import starts
+from mfauc_jax.solvers import base
 
 
 def fit(
@@ -47,7 +47,7 @@ def fit(
             plain λ, 1 counts λ once for each cell of the row.
         reg_offset: α₀.
     """
-    start = starts.gaussian(key, *X.shape, rank, 0.1)
+    start = base.gaussian(key, *X.shape, rank, 0.1)
     regs = scaled_reg(X, reg, reg_power, reg_offset)
     return _alternate(start, walk.make(X), walk.make(X.transpose()), regs, alpha, sweeps, cg_steps)
 

@@ -190,7 +190,16 @@ def rademacher(
     peeled = 0.9 * norm.delta / ((l_norm + 1) * (l_norm + 2) * (l_margin + 1) * (l_margin + 2))
     over_users = norm.kind == "A"
     reference = "negatives" if over_users else "others"
-    risk = float(user_risks(losses.get(loss, beta), factors, train, reference).mean())
+    risk = float(
+        user_risks(
+            losses.PAPER_LOSSES[loss](
+                **({"beta": beta} if loss in ("sigmoid", "logistic") else {})
+            ),
+            factors,
+            train,
+            reference,
+        ).mean()
+    )
     if over_users:
         deviation = mcdiarmid(num_pos, n, peeled)
     else:

@@ -16,7 +16,7 @@ from mfauc_jax._core import registry
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.certify import bounds
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.evaluation import counts as standing
+from mfauc_jax.evaluation import counts as counting
 
 SAMPLING = (
     "users are fixed; user i's positives are independent draws from an unknown D_i, "
@@ -114,13 +114,13 @@ def held_out_ranks(
         if not bool(jnp.isfinite(F).all()):
             raise ValueError(f"{name} has entries that are not finite: the fit diverged")
     m, n = factors.U.shape[0], factors.V.shape[0]
-    seen, held_out = standing.check_split(train, held_out, m, n)
-    at = standing.stand(factors, seen if reference == "unseen" else None, held_out)
+    seen, held_out = counting.check_split(train, held_out, m, n)
+    at = counting.count(factors, seen if reference == "unseen" else None, held_out)
     above, level = at.above + at.mates_above, at.level + at.mates_level
-    rivals = at.spread(at.num_neg + at.num_pos) - 1
+    rivals = at.repeated(at.num_neg + at.num_pos) - 1
     some = rivals > 0  # known from the training set alone, so that dropping the rest is harmless
     ranks = 1 - (above[some] + 0.5 * level[some]) / rivals[some]
-    return ranks, at.spread(at.users)[some]
+    return ranks, at.repeated(at.users)[some]
 
 
 def widths(ranks: np.ndarray, owners: np.ndarray, delta: float) -> dict[str, float]:

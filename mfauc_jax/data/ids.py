@@ -45,19 +45,40 @@ def names(ids: np.ndarray | None, found: np.ndarray) -> np.ndarray:
     return np.where(found >= 0, ids[np.maximum(found, 0)], np.asarray(empty, ids.dtype))
 
 
-def aligned(data: Any, X: Interactions) -> Interactions:
-    """Held-out positives as Interactions over the rows and columns of X."""
-    held = Interactions.of(data)
-    pairs = ((held.user_ids, X.user_ids), (held.item_ids, X.item_ids))
-    if held.shape == X.shape and all(
-        mine is None or theirs is None or np.array_equal(mine, theirs) for mine, theirs in pairs
-    ):
-        return held
-    if held.user_ids is None or held.item_ids is None or X.user_ids is None:
-        raise ValueError(f"held-out positives are {held.shape}, training was {X.shape}")
-    users = places("user", X.user_ids, held.user_ids, X.num_users)
-    items = places("item", X.item_ids, held.item_ids, X.num_items)
-    return _moved(held, users, items, X.shape, None, None)
+def over(data: Any, X: Interactions) -> Interactions:
+    """Held-out positives as Interactions over the rows and columns of X, whatever the order of their ids."""
+    held_out = Interactions.of(data)
+    users = _elsewhere("user", held_out.user_ids, X.user_ids)
+    items = _elsewhere("item", held_out.item_ids, X.item_ids)
+    if users is not None or items is not None:
+        users = np.arange(held_out.num_users) if users is None else users
+        items = np.arange(held_out.num_items) if items is None else items
+        return _moved(held_out, users, items, X.shape, None, None)
+    if held_out.shape != X.shape:
+        raise ValueError(
+            f"the held-out positives are {held_out.shape}, the training catalogue is {X.shape}: "
+            "drop what is outside it, or give both with ids"
+        )
+    return held_out
+
+
+def _elsewhere(kind: str, mine: np.ndarray | None, theirs: np.ndarray | None) -> np.ndarray | None:
+    """The place of each id of mine among theirs; None if they agree, or if either has positions."""
+    if mine is None or theirs is None or np.array_equal(mine, theirs):
+        return None
+    return places(kind, theirs, mine, len(theirs))
+
+
+def matches(ids: np.ndarray, wanted: Any) -> np.ndarray:
+    """The place of each wanted id, compared as text, as a command line gives it; −1 for unknown ones."""
+    at = {str(name): place for place, name in enumerate(ids.tolist())}
+    return np.array([at.get(str(name), -1) for name in wanted], np.int64)
+
+
+def of(X: Interactions, kind: str) -> np.ndarray:
+    """The ids of X's users or items; positions if it was read without ids."""
+    given, size = {"user": (X.user_ids, X.num_users), "item": (X.item_ids, X.num_items)}[kind]
+    return np.arange(size) if given is None else given
 
 
 def over_items(data: Any, X: Interactions) -> Interactions:
@@ -65,7 +86,7 @@ def over_items(data: Any, X: Interactions) -> Interactions:
     new, (_, n) = Interactions.of(data), X.shape
     if new.item_ids is None and new.num_items != n:
         raise ValueError(
-            f"the matrix has {new.num_items} columns, one an item, but there are {n} items"
+            f"the matrix has {new.num_items} columns, one per item, but there are {n} items"
         )
     items = np.arange(n)
     if new.item_ids is not None:
@@ -118,7 +139,7 @@ def _extended(kind: str, ids, new_ids, size: int, new_size: int):
 def _moved(X: Interactions, users, items, shape, user_ids, item_ids) -> Interactions:
     """X with row i at users[i] and column j at items[j] of a matrix of the given shape."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what X is like was said when it was read
+        warnings.simplefilter("ignore")  # X was already reported on when it was read
         moved = Interactions.from_pairs(
             users[X.on_host()[0]],
             items[np.asarray(X.indices)],

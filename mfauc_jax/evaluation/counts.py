@@ -1,4 +1,4 @@
-"""Where the held-out positives stand: the counts every ranking metric is a formula of.
+"""Who is ranked above each held-out positive: the counts every ranking metric is a formula of.
 
 A user's *candidates* are the items not in their training set; the *negatives* are the candidates
 that are not held out either. For a held-out p the candidates scored above it, and level with it,
@@ -14,13 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from mfauc_jax.data import ids
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.ragged import buckets
 from mfauc_jax.evaluation import ranking
 
 
-class Standing(NamedTuple):
-    """One entry a held-out positive p (by user, then item), or one a user who has any.
+class Counts(NamedTuple):
+    """One entry per held-out positive p (by user, then item), or one per user who has any.
 
     Places count from 0; ties go to the lower item index, as in `ranking`.
     """
@@ -39,29 +40,36 @@ class Standing(NamedTuple):
     weight_above: Float[np.ndarray, " h"] | None  # b-weight of those `above`; None without b
     weight_level: Float[np.ndarray, " h"] | None
     lists: Int[np.ndarray, "u top"]  # the head of each user's list; −1 where it ends
+    train: Interactions | None  # what was taken out of the lists
+    item_features: Any  # [n, d], what diversity compares items by
+
+    def hit(self, size: int) -> np.ndarray:
+        """Whether each held-out p is among the first ℓ = `size` of the list, 1 or 0, [h]."""
+        return (self.place < size).astype(float)
 
     def per_user(self, values: np.ndarray) -> np.ndarray:
         """Σ_p over each user's held-out items."""
         return np.add.reduceat(values, self.starts)
 
-    def spread(self, values: np.ndarray) -> np.ndarray:
+    def repeated(self, values: np.ndarray) -> np.ndarray:
         """A value of each user, repeated for each of their held-out items."""
         return np.repeat(values, self.num_pos)
 
 
-def stand(
+def count(
     model: Any,
     train: Interactions | None,
     test: Interactions,
     *,
     negative_weights: Any = None,
     top: int = 0,
+    item_features: Any = None,
     batch: int | None = None,
-) -> Standing:
+) -> Counts:
     """Count, for every held-out positive, who is above it and who is level.
 
     Compares the P scores with all n, one fused pass: .3 ns a pair on one core, where a sort takes
-    200 ns an item. `lax.reduce` of several counts at once is what fuses; a plain sum of
+    200 ns per item. `lax.reduce` of several counts at once is what fuses; a plain sum of
     comparisons stores the [b, P, n] array first and is 6 to 35 times slower (jax 0.10, CPU).
 
     Args:
@@ -70,7 +78,8 @@ def stand(
         test: the held-out positives.
         negative_weights: b_j, to weigh the negatives above and level as well.
         top: length of the lists wanted besides.
-        batch: users a block; by default as many as make 16 MB of scores.
+        item_features: kept in the answer; the model's own V unless given.
+        batch: users per block; by default as many as make 16 MB of scores.
     """
     factors = ranking.factors_of(model)
     m, n = factors.U.shape[0], factors.V.shape[0]
@@ -100,7 +109,7 @@ def stand(
                 lists[who[block], :width] = np.asarray(head)[:filled]
     above, level, before, mates_above, mates_level, mates_before = counts
     taken = np.zeros(m, int) if train is None else np.asarray(train.row_lengths)
-    return Standing(
+    return Counts(
         users=users,
         starts=indptr[users],
         items=np.asarray(test.indices),
@@ -115,6 +124,8 @@ def stand(
         weight_above=None if weights is None else weights[0],
         weight_level=None if weights is None else weights[1],
         lists=lists[users],
+        train=train,
+        item_features=factors.V if item_features is None else item_features,
     )
 
 
@@ -175,7 +186,7 @@ def check_split(
     if train is not None:
         train = Interactions.of(train)
         ranking.check_shape("train", train, num_users, num_items)
-    test = _align(Interactions.of(test), train)
+    test = Interactions.of(test) if train is None else ids.over(test, train)
     outside = np.asarray(test.indices)[np.asarray(test.indices) >= num_items]
     if len(outside):
         raise ValueError(
@@ -194,38 +205,11 @@ def check_split(
     return train, test
 
 
-def _align(test: Interactions, train: Interactions | None) -> Interactions:
-    if train is None:
-        return test
-    users = _places_in("user", train.user_ids, test.user_ids)
-    columns = _places_in("item", train.item_ids, test.item_ids)
-    if users is None and columns is None:
-        return test
-    rows, items = test.to_scipy().tocoo().coords  # quicker than test.rows, which compiles
-    rows = rows if users is None else users[rows]
-    items = items if columns is None else columns[items]
-    return Interactions.from_pairs(rows, items, shape=train.shape)
-
-
-def _places_in(kind: str, ours: np.ndarray | None, theirs: np.ndarray | None) -> np.ndarray | None:
-    """Where each of test's ids stands among train's; None if they are the same, or positions."""
-    if ours is None or theirs is None or np.array_equal(ours, theirs):
-        return None
-    at = {identity: place for place, identity in enumerate(ours.tolist())}
-    missing = [identity for identity in theirs.tolist() if identity not in at]
-    if missing:
-        raise ValueError(
-            f"test {kind} {missing[0]!r} is outside the training catalogue of {len(ours)} {kind}s "
-            f"({len(missing)} such): drop it from test"
-        )
-    return np.array([at[identity] for identity in theirs.tolist()])
-
-
 def item_vector(name: str, values: Any, num_items: int) -> Float[Array, " n"]:
     """A weight ≥ 0 for each item."""
     values = jnp.asarray(values, float)
     if values.shape != (num_items,):
-        raise ValueError(f"{name} has shape {values.shape}; one weight an item is ({num_items},)")
+        raise ValueError(f"{name} has shape {values.shape}; one weight per item is ({num_items},)")
     if not bool(jnp.all(jnp.isfinite(values) & (values >= 0))):
         raise ValueError(f"{name} must be finite and ≥ 0; the least is {values.min()}")
     return values

@@ -5,69 +5,68 @@
 Gradients are always `jax.grad` of these functions.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from mfauc_jax._core.factors import Factors
+from mfauc_jax._core.fields import Spec
 from mfauc_jax.objective import losses, sampling, weightings
+from mfauc_jax.objective.losses import Loss
+from mfauc_jax.objective.penalties import by_row
 from mfauc_jax.objective.sampling import Pairs, Sample
+from mfauc_jax.objective.weightings import Weighting
 
-
-class Reg(NamedTuple):
-    """λ by user and by item: the penalty is ½(Σ λ_i |u_i|²/m + Σ λ_j |v_j|²/n)."""
-
-    user: Any  # a number, or [m]
-    item: Any  # a number, or [n]
+LOSS = Spec("part", "L, a function of the margin", base=Loss)
+WEIGHTING = Spec("part", "φ, a function of the rank loss", base=Weighting)
 
 
 class Objective(NamedTuple):
-    """What is minimised. The functions are static, every number is a traced leaf."""
+    """What is minimised. The formulas are static, every number is a traced leaf."""
 
-    loss: Callable = Partial(losses.square_hinge)
-    weighting: Callable = Partial(weightings.identity)
+    loss: Loss = losses.square_hinge
+    weighting: Weighting = weightings.identity
     reg: Any = 0.0  # λ: a number, or a Reg
-    spread: Any = 0.0  # σ − 1 of SPEC 4.5, a number or [m]; 0 is the paper
+    spread: Any = 0.0  # σ − 1 (docs/derivations.md#spread), a number or [m]; 0 is the paper
 
 
 def make(
-    loss: str | Callable = "square_hinge",
-    weighting: str | Callable = "identity",
-    *,
-    beta: float = 1.0,
-    rho: float = 1.0,
-    reg: float | Reg = 0.0,
-    spread: Any = 0.0,
+    loss: Any = "square_hinge", weighting: Any = "identity", *, reg: Any = 0.0, spread: Any = 0.0
 ) -> Objective:
-    """An Objective from names and numbers, checked.
+    """An Objective from names, objects and numbers, checked.
 
     Args:
-        loss: square_hinge, square, sigmoid, logistic, or your own scalar function of the margin.
-        weighting: identity, tanh, or your own scalar function of the rank loss.
-        beta: slope of sigmoid and logistic.
-        rho: steepness of tanh.
+        loss: a `Loss`, the name of one, or your own scalar function of the margin.
+        weighting: a `Weighting`, the name of one, or your own scalar function of the rank loss.
         reg: λ ≥ 0, or a `Reg`.
         spread: σ − 1 ≥ 0, the extra weight on the variance of the negatives' scores.
     """
-    loss, weighting = losses.get(loss, beta), weightings.get(weighting, rho)
+    loss, weighting = (
+        LOSS.check("Objective", "loss", loss),
+        WEIGHTING.check("Objective", "weighting", weighting),
+    )
     for name, number in (("reg", reg), ("spread", spread)):
         for part in jax.tree.leaves(number):
             if not isinstance(part, Tracer) and not (np.asarray(part) >= 0).all():
                 raise ValueError(f"{name} = {np.min(part)} must be ≥ 0")
-    if weighting.func is weightings.tanh:
-        probe = loss(jnp.linspace(-50.0, 50.0, 101))
-        if not isinstance(probe, Tracer) and float(probe.min()) < 0:
-            raise ValueError(
-                f"tanh needs a loss that is never negative, but {loss.func.__name__} reaches "
-                f"{float(probe.min()):.3g}: shift it up, as losses.sigmoid does (E4)"
-            )
+    check_pair(loss, weighting)
     return Objective(loss, weighting, reg, spread)
+
+
+def check_pair(loss: Loss, weighting: Weighting) -> None:
+    """Refuse tanh over a loss that goes below 0, where its slope grows with the loss (E4)."""
+    if not isinstance(weighting, weightings.Tanh):
+        return
+    probe = loss(jnp.linspace(-50.0, 50.0, 101))
+    if not isinstance(probe, Tracer) and float(probe.min()) < 0:
+        raise ValueError(
+            f"tanh needs a loss that is never negative, but {loss.name} reaches "
+            f"{float(probe.min()):.3g}: shift it up, as losses.Sigmoid does (E4)"
+        )
 
 
 def user_risk(
@@ -81,7 +80,7 @@ def user_risk(
     spread_scale: Any = 1.0,
     pairs: Pairs | None = None,
 ) -> Float[Array, ""]:
-    """Σ_p g(y_p) φ(Σ_q g′(y_q) L(γ_pq)) for one user, plus ½ (σ − 1) Var_g′(s) (SPEC 4.5).
+    """Σ_p g(y_p) φ(Σ_q g′(y_q) L(γ_pq)) for one user, plus ½ (σ − 1) Var_g′(s) (docs/derivations.md#spread).
 
     With `pairs` each L(γ_pq), and each (s_q − s_q′)² in Var = ½ Σ_qq′ g′_q g′_q′ (s_q − s_q′)², has a
     weight of its own.
@@ -93,15 +92,9 @@ def user_risk(
         variance = g_neg @ (s_neg - g_neg @ s_neg) ** 2
     else:
         rank_loss = (pairs.pos_neg * objective.loss(margin)) @ g_neg
-        apart = pairs.neg_neg * (s_neg[:, None] - s_neg[None, :]) ** 2
-        variance = 0.5 * g_neg @ apart @ g_neg
+        width = pairs.neg_neg * (s_neg[:, None] - s_neg[None, :]) ** 2
+        variance = 0.5 * g_neg @ width @ g_neg
     return g_pos @ objective.weighting(rank_loss) + 0.5 * spread * spread_scale * variance
-
-
-def by_row(reg: Any, num_users: int, num_items: int) -> Reg:
-    """λ as a Reg of arrays, [m] and [n]."""
-    reg = reg if isinstance(reg, Reg) else Reg(reg, reg)
-    return Reg(jnp.broadcast_to(reg.user, (num_users,)), jnp.broadcast_to(reg.item, (num_items,)))
 
 
 def penalty(objective: Objective, factors: Factors) -> Float[Array, ""]:
@@ -167,6 +160,6 @@ def item_risk(
 
 
 def richardson(objective: Objective, factors: Factors, sample: Sample) -> Float[Array, ""]:
-    """2 θ′(all negatives) − mean of θ′ on the two halves: tanh's bias falls to O(1/κ²) (SPEC 3.4)."""
+    """2 θ′(all negatives) − mean of θ′ on the two halves: tanh's bias falls to O(1/κ²) (docs/derivations.md#tanh-bias)."""
     first, second = (value(objective, factors, half) for half in sampling.halves(sample))
     return 2 * value(objective, factors, sample) - 0.5 * (first + second)

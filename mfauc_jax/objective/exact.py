@@ -1,7 +1,7 @@
 """θ and ∇θ over all pairs without listing them: moments, sorting, or bounded blocks of pairs.
 
 | loss          | how                                   | cost of value and gradient    |
-| square        | first and second moments (SPEC 4.1)   | O(nnz k + (m + n) k²)         |
+| square        | first and second moments (docs/derivations.md#moments)   | O(nnz k + (m + n) k²)         |
 | square hinge  | positives sorted, negatives bucketed  | O(n (k + log N_i)) a user     |
 | any other     | blocks of (positive, all items)       | O(n (k + N_i)) a user         |
 
@@ -22,7 +22,7 @@ from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation, losses
 from mfauc_jax.objective.equation import Objective
-from mfauc_jax.objective.weights import Weights
+from mfauc_jax.objective.weights import PairWeights
 
 BLOCK = 2**20  # numbers in a temporary of one block: 4 MB in float32
 
@@ -31,13 +31,13 @@ class Plan(NamedTuple):
     """The data, laid out for the exact routes once and reused at every evaluation."""
 
     X: Interactions
-    weights: Weights
+    weights: PairWeights
     blocks: tuple  # of (users [c, b], items [c, b, P], g [c, b, P]); empty for the square loss
 
 
-def plan(objective: Objective, X: Interactions, weights: Weights, block: int = BLOCK) -> Plan:
+def plan(objective: Objective, X: Interactions, weights: PairWeights, block: int = BLOCK) -> Plan:
     """Usable users in rectangles of similar N_i, cut into blocks of at most `block` numbers."""
-    if objective.loss.func is losses.square:
+    if isinstance(objective.loss, losses.Square):
         return Plan(X, weights, ())
     blocks = []
     for bucket in ragged.buckets(X, np.asarray(weights.usable)):
@@ -60,7 +60,7 @@ def value_and_grad(
     objective: Objective, factors: Factors, data: Plan
 ) -> tuple[Float[Array, ""], Factors]:
     """θ(U, V) and its gradient."""
-    if objective.loss.func is losses.square:
+    if isinstance(objective.loss, losses.Square):
         return jax.value_and_grad(_moments, argnums=1)(objective, factors, data)
     total, grads = jax.value_and_grad(equation.penalty, argnums=1)(objective, factors)
     for block in data.blocks:
@@ -73,7 +73,7 @@ def value_and_grad(
 @jax.jit
 def value(objective: Objective, factors: Factors, data: Plan) -> Float[Array, ""]:
     """θ(U, V)."""
-    if objective.loss.func is losses.square:
+    if isinstance(objective.loss, losses.Square):
         return _moments(objective, factors, data)
     total = equation.penalty(objective, factors)
 
@@ -100,7 +100,7 @@ def _block_risk(objective, weights, U, V, block):
     """Σ over a block's users of w_i risk_i / (number of usable users)."""
     users, items, g = block
     rank_losses = (
-        hinge_rank_losses if objective.loss.func is losses.square_hinge else pair_rank_losses
+        hinge_rank_losses if isinstance(objective.loss, losses.SquareHinge) else pair_rank_losses
     )
     spread = jnp.broadcast_to(objective.spread, weights.user.shape)[users]
     live = (g.sum(1) > 0) * weights.user[users] / weights.usable.shape[0]
@@ -109,7 +109,9 @@ def _block_risk(objective, weights, U, V, block):
         s = V @ u
         g_neg = weights.b.at[items].set(0.0) / neg_mass
         mean = g_neg @ s
-        s = s - mean  # margins do not change; float32 keeps its digits (SPEC 4.3)
+        s = (
+            s - mean
+        )  # margins do not change; float32 keeps its digits (docs/derivations.md#centring)
         s_pos, at = _sorted(s[items], g)
         rank_loss = rank_losses(objective.loss, s_pos, s, g_neg)
         return at @ objective.weighting(rank_loss) + 0.5 * spread * (g_neg @ s**2)
@@ -162,7 +164,7 @@ def pair_rank_losses(
 
 
 def _moments(objective: Objective, factors: Factors, data: Plan) -> Float[Array, ""]:
-    """θ of the square loss from moments of the scores (SPEC 4.1, with 4.5's w and σ).
+    """θ of the square loss from moments of the scores (docs/derivations.md#moments, with the w and σ of #spread).
 
     C_ip = ½[(1 − s_ip)² + 2 (1 − s_ip) μ′_i + Q′_i], where μ′ and Q′, the mean and mean square of
     the negatives' scores, are all items' moments minus the positives'.

@@ -1,51 +1,74 @@
 """L(γ): the surrogates for "the positive is not ranked above the negative"; γ = s_p − s_q.
 
-Each is one scalar function that JAX differentiates and vectorises. To add one, write it
-and give it a line in `LOSSES`, or pass the function itself where a name is accepted.
-All are ≥ 0, which the tanh weighting and the theory need.
+Each is one scalar formula that JAX differentiates and vectorises, with its own numbers. To add one, write a subclass
+of `Loss`, or give `LOSSES` a function of γ, or pass the function itself where a name is accepted: arguments with a
+default become numbers that can be set and swept. All are ≥ 0, which the tanh weighting and the theory need.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.tree_util import Partial
 
-from mfauc_jax._core import registry
+from mfauc_jax._core import fields
+from mfauc_jax._core.fields import Settings, number
+
+LOSSES: dict[str, Any] = {}
 
 
-def square_hinge(x):
+class Loss(Settings, registry=LOSSES):
+    """A scalar function of the margin γ, with its own numbers."""
+
+    def __call__(self, x: Any) -> Any:
+        """L(x)."""
+        raise TypeError(f"{type(self).__name__} has no formula: write __call__(self, x)")
+
+    @classmethod
+    def from_function(cls, function: Callable) -> "Loss":
+        """The loss that is this function of γ."""
+        found = fields.from_function(cls, function, fields.check_scalar)
+        assert isinstance(found, Loss)
+        return found
+
+
+class SquareHinge(Loss):
     """½ max(0, 1 − x)². Consistent with AUC (Thm 3.1)."""
-    return 0.5 * jnp.maximum(0.0, 1.0 - x) ** 2
+
+    def __call__(self, x):
+        return 0.5 * jnp.maximum(0.0, 1.0 - x) ** 2
 
 
-def square(x):
+class Square(Loss):
     """½ (1 − x)². Not non-increasing, yet consistent (theory/README.md, E28)."""
-    return 0.5 * (1.0 - x) ** 2
+
+    def __call__(self, x):
+        return 0.5 * (1.0 - x) ** 2
 
 
-def sigmoid(x, beta=1.0):
+class Sigmoid(Loss):
     """σ(−βx), the smooth 0/1 loss.
 
     Paper: −σ(βx); here: plus one, the same gradient, so that tanh and the theory, which need a
     loss in [0, 1], apply to it (theory/README.md, E4 and E44).
     """
-    return jax.nn.sigmoid(-beta * x)
+
+    beta: float = number(1.0, above=0, help="β, the slope at 0")
+
+    def __call__(self, x):
+        return jax.nn.sigmoid(-self.beta * x)
 
 
-def logistic(x, beta=1.0):
+class Logistic(Loss):
     """−ln σ(βx), the BPR surrogate. Consistent with AUC (Thm 3.2)."""
-    return jax.nn.softplus(-beta * x)  # stable for large |βx|; log(sigmoid) is not
+
+    beta: float = number(1.0, above=0, help="β, the slope at 0")
+
+    def __call__(self, x):
+        return jax.nn.softplus(-self.beta * x)  # stable for large |βx|; log(sigmoid) is not
 
 
-LOSSES: dict[str, Callable] = {
-    "square_hinge": square_hinge,
-    "square": square,
-    "sigmoid": sigmoid,
-    "logistic": logistic,
-}
-
-
-def get(loss: str | Callable, beta: float = 1.0) -> Partial:
-    """The loss by name (or a function of γ), with slope β > 0 if it takes one."""
-    return registry.bind("loss", LOSSES, loss, beta=beta)
+square_hinge, square, sigmoid, logistic = SquareHinge(), Square(), Sigmoid(), Logistic()
+PAPER_LOSSES: dict[str, type[Loss]] = {
+    loss.name: loss for loss in (SquareHinge, Square, Sigmoid, Logistic)
+}  # what the paper's statements are about; a further loss is not among them

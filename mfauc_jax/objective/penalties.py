@@ -1,35 +1,66 @@
-"""How strong the penalties should be, from the shape of the data alone (SPEC 4.5)."""
+"""λ and σ: how strong the penalties of Eq. 3 are, given or found from the shape of the data."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from mfauc_jax._core import host
+from mfauc_jax._core.fields import Settings, number
 from mfauc_jax._core.host import total
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.objective.equation import Reg
-from mfauc_jax.objective.weights import Weights
+from mfauc_jax.objective.weights import PairWeights
+
+PENALTIES: dict[str, Any] = {}
 
 
-class Scale(NamedTuple):
-    """What `objective.make` takes as `reg` and `spread`."""
+class Reg(NamedTuple):
+    """λ by user and by item: the penalty is ½(Σ λ_i |u_i|²/m + Σ λ_j |v_j|²/n)."""
 
-    reg: Reg
-    spread: Float[Array, "m"]
+    user: Any  # a number, or [m]
+    item: Any  # a number, or [n]
 
 
-def rule(
-    X: Interactions,
-    weights: Weights,
-    strength: float = 0.4,
-    spread: float = 1.6,
-    spread_power: float = 1 / 3,
-    sigma_power: float = 1 / 6,
-    user_power: float = 0.5,
-    item_power: float = 0.75,
-    new: tuple[Interactions, Weights] | None = None,
-) -> Scale:
+def by_row(reg: Any, num_users: int, num_items: int) -> Reg:
+    """λ as a Reg of arrays, [m] and [n]."""
+    reg = reg if isinstance(reg, Reg) else Reg(reg, reg)
+    return Reg(jnp.broadcast_to(reg.user, (num_users,)), jnp.broadcast_to(reg.item, (num_items,)))
+
+
+class Strengths(NamedTuple):
+    """What an Objective takes as `reg` and `spread`."""
+
+    reg: Any  # λ: a number or a Reg
+    spread: Any  # σ − 1: a number or [m]
+
+
+class Penalty(Settings, registry=PENALTIES):
+    """Where λ and the spread penalty come from."""
+
+    def of(
+        self,
+        X: Interactions,
+        weights: PairWeights,
+        new: tuple[Interactions, PairWeights] | None = None,
+    ) -> Strengths:
+        """The strengths for the training set X; with `new`, those of other users by the same constants."""
+        raise TypeError(f"{type(self).__name__} has no rule: write of(self, X, weights, new=None)")
+
+
+class Fixed(Penalty):
+    """One λ and one σ − 1 for all; spread = 0 is the paper."""
+
+    reg: float = number(0.1, least=0, help="λ")
+    spread: float = number(
+        0.0, least=0, help="σ − 1, weight on the negatives' variance; 0 is the paper"
+    )
+
+    def of(self, X, weights, new=None) -> Strengths:
+        del X, weights, new
+        return Strengths(self.reg, self.spread)
+
+
+class Auto(Penalty):
     """λ_i, λ_j and σ_i − 1 for any data, as multiples of the gradient's noise at zero.
 
         σ_i = max(1, 1.6 (M_i/N_i)^⅓)
@@ -38,33 +69,73 @@ def rule(
         l_j = l (m/n) h_j^¾ / mean(h^¾),      h_j = Σ_i w_i (g_ij + σ_i g′_ij)
 
     in m θ = Σ w_i θ_i + ½ Σ l_i |u_i|² + ½ Σ l_j |v_j|². Beyond the paper; made for the square loss
-    with w_i ∝ N_i^¾, on split seeds 0–4 of four data sets (`experiments/study_top.py` has others).
-    `strength` multiplies l: larger favours AUC on sparse data, smaller the top.
-    With `new`, λ_i and σ_i are those of other users; l, h and the means stay those of X.
+    with w_i ∝ N_i^¾, on split seeds 0–4 of four data sets (docs/derivations.md#auto-penalty;
+    `experiments/study_top.py` measures other constants).
     """
-    m, n = total(X.num_users), X.num_items
-    rows, items, lengths = X.on_host()
-    w, b, g = (np.asarray(a, np.float64) for a in (weights.user, weights.b, weights.g))
-    mass = np.asarray(weights.neg_mass, np.float64)
-    lengths = np.maximum(lengths, 1)
-    usable = w > 0
 
-    def sigmas(lengths, w):
-        ratio = np.maximum(n - lengths, 1) / np.maximum(lengths, 1)
-        return np.where(w > 0, np.maximum(spread * ratio**spread_power, 1.0), 1.0)
+    strength: float = number(
+        0.4,
+        above=0,
+        swept=False,
+        help="multiplies every λ: more favours the AUC of sparse data, less the top",
+    )
+    spread: float | None = number(
+        None,
+        least=0,
+        optional=True,
+        swept=False,
+        help="σ − 1 of every user; None: from N_i, as below",
+    )
+    sigma: float = number(
+        1.6, least=0, swept=False, help="σ_i = max(1, sigma (M_i/N_i)^sigma_power)"
+    )
+    sigma_power: float = number(1 / 3, least=-10, most=10, swept=False, help="see sigma")
+    noise_power: float = number(
+        1 / 6, least=-10, most=10, swept=False, help="λ ∝ mean(σ)^noise_power"
+    )
+    reg_user_power: float = number(
+        0.5, least=-10, most=10, swept=False, help="λ_i ∝ w_i^reg_user_power"
+    )
+    reg_item_power: float = number(
+        0.75, least=-10, most=10, swept=False, help="λ_j ∝ h_j^reg_item_power"
+    )
 
-    def heavy(of):
-        return np.where(of > 0, of, w[usable].min()) ** user_power
+    def of(self, X, weights, new=None) -> Strengths:
+        """As the class says; with `new`, λ_i and σ_i are those of other users, l, h and the means stay X's."""
+        sigma, sigma_power = self.sigma, self.sigma_power
+        if self.spread is not None:
+            sigma, sigma_power = 1.0 + self.spread, 0.0
+        m, n = total(X.num_users), X.num_items
+        rows, items, lengths = X.on_host()
+        w, b, g = (np.asarray(a, np.float64) for a in (weights.user, weights.b, weights.g))
+        mass = np.asarray(weights.neg_mass, np.float64)
+        lengths = np.maximum(lengths, 1)
+        usable = w > 0
 
-    sigma = sigmas(lengths, w)
-    mean_noise = total((w**2 / lengths)[usable].sum()) / total(usable.sum())
-    mean_sigma = total(sigma[usable].sum()) / total(usable.sum())
-    noise = strength * mean_sigma**sigma_power * (1 + np.sqrt(n / m)) * np.sqrt(mean_noise)
-    pull = w * sigma / mass  # g′_ij is b_j / mass_i on the complement
-    h = np.bincount(items, w[rows] * g - pull[rows] * b[items], minlength=n) + b * pull.sum()
-    held = np.maximum(total(h), 1e-12) ** item_power
-    asked, w_asked = (X, w) if new is None else (new[0], np.asarray(new[1].user, np.float64))
-    by_user = noise * heavy(w_asked) / (total(heavy(w)[usable].sum()) / total(usable.sum()))
-    by_item = noise * (m / n) * held / held.mean()
-    reg = Reg(host.floats(by_user), host.floats(by_item * n / m))
-    return Scale(reg, host.floats(sigmas(asked.on_host()[2], w_asked) - 1))
+        def sigmas(lengths, w):
+            ratio = np.maximum(n - lengths, 1) / np.maximum(lengths, 1)
+            return np.where(w > 0, np.maximum(sigma * ratio**sigma_power, 1.0), 1.0)
+
+        def user_scale(of):
+            return np.where(of > 0, of, w[usable].min()) ** self.reg_user_power
+
+        of_user = sigmas(lengths, w)
+        mean_noise = total((w**2 / lengths)[usable].sum()) / total(usable.sum())
+        mean_sigma = total(of_user[usable].sum()) / total(usable.sum())
+        noise = (
+            self.strength
+            * mean_sigma**self.noise_power
+            * (1 + np.sqrt(n / m))
+            * np.sqrt(mean_noise)
+        )
+        negative_weight = w * of_user / mass  # g′_ij is b_j / mass_i on the complement
+        h = np.bincount(items, w[rows] * g - negative_weight[rows] * b[items], minlength=n)
+        h = h + b * negative_weight.sum()
+        item_scale = np.maximum(total(h), 1e-12) ** self.reg_item_power
+        asked_X, asked_w = (X, w) if new is None else (new[0], np.asarray(new[1].user, np.float64))
+        mean_scale = total(user_scale(w)[usable].sum()) / total(usable.sum())
+        by_user = host.floats(noise * user_scale(asked_w) / mean_scale)
+        by_item = noise * (m / n) * item_scale / item_scale.mean()
+        reg = Reg(by_user, host.floats(by_item * n / m))
+        spread = sigmas(asked_X.on_host()[2], asked_w) - 1
+        return Strengths(reg, host.floats(spread) if self.spread is None else self.spread)

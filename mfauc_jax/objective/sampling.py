@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from mfauc_jax._core import draws
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.objective.weights import Weights
+from mfauc_jax.objective.weights import PairWeights
 
 
 class Sample(NamedTuple):
@@ -36,7 +36,7 @@ class Pairs(NamedTuple):
     neg_neg: Float[Array, "*b Q Q"]
 
 
-def everything(X: Interactions, weights: Weights) -> Sample:
+def everything(X: Interactions, weights: PairWeights) -> Sample:
     """All triples of all usable users, padded: θ itself, for small data and tests."""
     users = np.asarray(weights.usable)
     relevant = X.to_scipy()[users].toarray() != 0
@@ -61,7 +61,7 @@ def everything(X: Interactions, weights: Weights) -> Sample:
 def uniform(
     key: Key[Array, ""],
     X: Interactions,
-    weights: Weights,
+    weights: PairWeights,
     users: Int[Array, "b"],
     num_pos: int,
     num_neg: int,
@@ -69,7 +69,7 @@ def uniform(
     """κ positives ~ g_i and κ negatives ~ g′_i for each of the given (usable) users.
 
     With users drawn uniformly from `weights.usable` and φ = identity, `jax.grad` of the sampled
-    value is unbiased for ∇θ, row by row (SPEC 3.3), and so is the spread penalty. tanh is biased.
+    value is unbiased for ∇θ, row by row (docs/derivations.md#minibatch), and so is the spread penalty. tanh is biased.
     """
     drawn = draws.words(key, (users.shape[0], num_pos + num_neg))
     pos, g_pos = _positives(drawn[:, :num_pos], X, weights, users)
@@ -93,7 +93,7 @@ def halves(sample: Sample) -> tuple[Sample, Sample]:
 def for_items(
     key: Key[Array, ""],
     X: Interactions,
-    weights: Weights,
+    weights: PairWeights,
     items: Int[Array, "b"],
     num_users: int,
     num_items: int,
@@ -105,7 +105,7 @@ def for_items(
     the other negatives are drawn from ω̄_i without j, so that the inner sum is unbiased.
     `objective.item_risk` differentiates through slot 0 only.
 
-    Without `columns` users are uniform, the paper's estimator (SPEC 3.2). With `columns`, which is
+    Without `columns` users are uniform, the paper's estimator (docs/derivations.md#estimator-item). With `columns`, which is
     `X.transpose()`, K₊ of them have item j and K₋ have not: the low-variance estimator, unbiased for
     any split with K₊, K₋ ≥ 1; the split follows f s₊ : (1 − f) s₋ with f = n_j/m and s± ~ 1/N, 1/M, the
     size of the terms, since a half-half split loses on popular items.
@@ -127,7 +127,7 @@ def for_items(
 def for_item(
     key: Key[Array, ""],
     X: Interactions,
-    weights: Weights,
+    weights: PairWeights,
     item: Int[Array, ""],
     num_users: int,
     num_items: int,
@@ -138,7 +138,7 @@ def for_item(
     return jax.tree.map(lambda a: a[0], many)
 
 
-def _stratified(bits, X: Interactions, columns: Interactions, weights: Weights, item):
+def _stratified(bits, X: Interactions, columns: Interactions, weights: PairWeights, item):
     """Users with item j in the first K₊ places, users without it in the others; their weights."""
     m, n = X.shape
     num_users = bits.shape[0]
@@ -159,13 +159,13 @@ def _stratified(bits, X: Interactions, columns: Interactions, weights: Weights, 
 
 
 def draw_positives(
-    key: Key[Array, ""], X: Interactions, weights: Weights, users: Int[Array, "b"], count: int
+    key: Key[Array, ""], X: Interactions, weights: PairWeights, users: Int[Array, "b"], count: int
 ) -> tuple[Int[Array, "b count"], Float[Array, "b count"]]:
     """`count` iid items of ω_i from g_i, and their weights (1/count each, up to rounding)."""
     return _positives(draws.words(key, (users.shape[0], count)), X, weights, users)
 
 
-def _positives(bits, X: Interactions, weights: Weights, users):
+def _positives(bits, X: Interactions, weights: PairWeights, users):
     count = bits.shape[1]
     users = jnp.broadcast_to(users[:, None], bits.shape)
     start, end = X.indptr[users], X.indptr[users + 1]
@@ -181,13 +181,13 @@ def _positives(bits, X: Interactions, weights: Weights, users):
 
 
 def draw_negatives(
-    key: Key[Array, ""], X: Interactions, weights: Weights, users: Int[Array, "b"], count: int
+    key: Key[Array, ""], X: Interactions, weights: PairWeights, users: Int[Array, "b"], count: int
 ) -> tuple[Int[Array, "b count"], Float[Array, "b count"]]:
     """`count` iid items of ω̄_i from g′_i, and their weights (1/count each, up to rounding)."""
     return _negatives(draws.words(key, (users.shape[0], count)), X, weights, users)
 
 
-def _negatives(bits, X: Interactions, weights: Weights, users):
+def _negatives(bits, X: Interactions, weights: PairWeights, users):
     count = bits.shape[1]
     users = jnp.broadcast_to(users[:, None], bits.shape)
     x = draws.below(bits, _negative_mass(X, weights, users))

@@ -1,30 +1,49 @@
 """φ: what one positive's rank loss, C_ip = Σ_q g′_q L(γ_ipq) ≥ 0, counts for."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
-from jax.tree_util import Partial
 
-from mfauc_jax._core import registry
+from mfauc_jax._core import fields
+from mfauc_jax._core.fields import Settings, number
+
+WEIGHTINGS: dict[str, Any] = {}
 
 
-def identity(x):
+class Weighting(Settings, registry=WEIGHTINGS):
+    """A scalar function of the rank loss C, with its own numbers."""
+
+    def __call__(self, x: Any) -> Any:
+        """φ(x)."""
+        raise TypeError(f"{type(self).__name__} has no formula: write __call__(self, x)")
+
+    @classmethod
+    def from_function(cls, function: Callable) -> "Weighting":
+        """The weighting that is this function of C."""
+        found = fields.from_function(cls, function, fields.check_scalar)
+        assert isinstance(found, Weighting)
+        return found
+
+
+class Identity(Weighting):
     """φ(x) = x: the plain AUC surrogate."""
-    return x
+
+    def __call__(self, x):
+        return x
 
 
-def tanh(x, rho=1.0):
+class Tanh(Weighting):
     """φ(x) = tanh(ρx), x ≥ 0: positives already near the top have the larger slope.
 
-    Outside an expectation, so a sampled inner sum biases it downwards (SPEC 3.4); the
-    `exact` routes have no such bias. Not consistent with AUC in general (E31).
+    Outside an expectation, so a sampled inner sum biases it downwards (docs/derivations.md#tanh-bias); the
+    `exact` routes have no such bias. Not consistent with AUC in general (theory/README.md, E31).
     """
-    return jnp.tanh(rho * x)
+
+    rho: float = number(1.0, above=0, help="ρ, the steepness")
+
+    def __call__(self, x):
+        return jnp.tanh(self.rho * x)
 
 
-WEIGHTINGS: dict[str, Callable] = {"identity": identity, "tanh": tanh}
-
-
-def get(weighting: str | Callable, rho: float = 1.0) -> Partial:
-    """The weighting by name (or a function of C_ip), with steepness ρ > 0 if it takes one."""
-    return registry.bind("weighting", WEIGHTINGS, weighting, rho=rho)
+identity, tanh = Identity(), Tanh()

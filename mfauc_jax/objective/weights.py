@@ -6,13 +6,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from mfauc_jax._core import host
+from mfauc_jax._core.fields import Settings, number
 from mfauc_jax._core.host import total
 from mfauc_jax.data.interactions import Interactions
 
 MASS = 2**30  # integer total of a sampling table: searches are exact in any float type
 
 
-class Weights(NamedTuple):
+class PairWeights(NamedTuple):
     """The distributions of Eq. 2, one per user, without a dense matrix.
 
     g_ip = a_p c_ip / Σ_ω a c and g′_iq = b_q / b(ω̄_i), with a = p̂^τ, b = (1 − p̂)^τ′ and c the
@@ -29,67 +30,85 @@ class Weights(NamedTuple):
     row_table: Int[Array, "nnz"] | None  # sums of b over a row's positives, in neg_table's units
 
 
-def make(
-    X: Interactions,
-    tau: float = 0.0,
-    tau_neg: float | None = None,
-    user_power: float = 0.0,
-    train: Interactions | None = None,
-) -> Weights:
-    """Weights from the data, on the host in float64.
+class Weights(Settings):
+    """How positives, negatives and users are weighed (docs/derivations.md#weights).
 
     Paper: "τ′ > 0 prefers items for which n_y is small"; here: p̂ is the observed frequency, so
     τ > 0 prefers *popular* positives; use τ < 0 for the long tail (theory/README.md, E6).
 
-    Args:
-        X: the positives.
-        tau: exponent on p̂ for positives; 0 is uniform.
-        tau_neg: exponent on 1 − p̂ for negatives; `tau` unless given.
-        user_power: w_i ∝ N_i^user_power. 0 is the paper: every user alike; ½ to 1 lets active
-            users count more, as iALS and BPR do, and helps the top of the list (SPEC 4.5).
-        train: the set that p̂ and the mean of N_i^user_power are of, if X has users outside it; else X.
+    User powers of ½ to 1 let active users count more, as iALS and BPR do, which helps the top of the
+    list (docs/derivations.md#spread).
     """
-    tau_neg = tau if tau_neg is None else tau_neg
-    for name, value in (("tau", tau), ("tau_neg", tau_neg), ("user_power", user_power)):
-        if not np.isfinite(value):
-            raise ValueError(f"{name} = {value} must be a finite number")
-    m, n = X.shape
-    rows, items, lengths = X.on_host()
-    train = X if train is None else train
-    known = total(np.bincount(np.asarray(train.indices), minlength=n))
-    everyone = total(train.num_users)
-    frequency = known / everyone  # p̂
-    confidence = 1.0 if X.confidence is None else np.asarray(X.confidence, np.float64)
-    a = (np.maximum(known, 1) / everyone)[items] ** tau * confidence
-    with np.errstate(divide="ignore"):
-        b = (1.0 - frequency) ** tau_neg
-    b = np.where(np.isfinite(b), b, 0.0)  # p̂ = 1 is nobody's negative
 
-    usable = _usable(X, b)
-    mass = b.sum() - np.bincount(rows, b[items], minlength=m)
-    g = a / np.bincount(rows, a, minlength=m)[rows] * usable[rows]
-    w = np.where(usable, lengths.astype(float) ** user_power, 0.0)
-    if not total(usable.sum()):
-        raise ValueError("no user has both a positive and a negative item: nothing to rank")
-    learnt = train.on_host()[2][_usable(train, b)].astype(float) ** user_power
-    mean = total(learnt.sum()) / total(len(learnt))
-
-    uniform = tau == 0 and X.confidence is None
-    pos_table = None if uniform else _row_sums(X, _quantise(g, int(lengths.max())))
-    item_mass = _quantise(b / b.sum(), n)
-    tables = (None, None)
-    if tau_neg != 0:
-        before = np.concatenate([[0], np.cumsum(item_mass)])
-        tables = host.ints(before), _row_sums(X, item_mass[items])
-    return Weights(
-        host.floats(g),
-        host.floats(b),
-        host.floats(np.where(usable, mass, 1.0)),
-        host.floats(w / mean),
-        host.ints(np.flatnonzero(usable)),
-        pos_table,
-        *tables,
+    tau: float = number(
+        -0.1,
+        least=-100,
+        most=100,
+        help="exponent of an item's frequency in g; 0 is uniform and the paper",
+        swept=False,
     )
+    tau_neg: float | None = number(
+        0.0, least=-100, most=100, optional=True, help="the same in g′; None: tau", swept=False
+    )
+    user_power: float = number(
+        0.75,
+        least=-100,
+        most=100,
+        help="users count as N_i to this power; 0 is the paper",
+        swept=False,
+    )
+
+    @classmethod
+    def paper(cls, tau: float = 0.0) -> "Weights":
+        """The paper's: all users alike, one exponent for positives and negatives."""
+        return cls(tau=tau, tau_neg=None, user_power=0.0)
+
+    def of(self, X: Interactions, train: Interactions | None = None) -> PairWeights:
+        """The weights of X's pairs, on the host in float64.
+
+        Args:
+            X: the positives.
+            train: the set that p̂ and the mean of N_i^user_power are of, if X has users outside it; else X.
+        """
+        tau, user_power = self.tau, self.user_power
+        tau_neg = tau if self.tau_neg is None else self.tau_neg
+        m, n = X.shape
+        rows, items, lengths = X.on_host()
+        train = X if train is None else train
+        known = total(np.bincount(np.asarray(train.indices), minlength=n))
+        everyone = total(train.num_users)
+        frequency = known / everyone  # p̂
+        confidence = 1.0 if X.confidence is None else np.asarray(X.confidence, np.float64)
+        a = (np.maximum(known, 1) / everyone)[items] ** tau * confidence
+        with np.errstate(divide="ignore"):
+            b = (1.0 - frequency) ** tau_neg
+        b = np.where(np.isfinite(b), b, 0.0)  # p̂ = 1 is nobody's negative
+
+        usable = _usable(X, b)
+        mass = b.sum() - np.bincount(rows, b[items], minlength=m)
+        g = a / np.bincount(rows, a, minlength=m)[rows] * usable[rows]
+        w = np.where(usable, lengths.astype(float) ** user_power, 0.0)
+        if not total(usable.sum()):
+            raise ValueError("no user has both a positive and a negative item: nothing to rank")
+        learnt = train.on_host()[2][_usable(train, b)].astype(float) ** user_power
+        mean = total(learnt.sum()) / total(len(learnt))
+
+        uniform = tau == 0 and X.confidence is None
+        pos_table = None if uniform else _row_sums(X, _quantise(g, int(lengths.max())))
+        item_mass = _quantise(b / b.sum(), n)
+        tables = (None, None)
+        if tau_neg != 0:
+            before = np.concatenate([[0], np.cumsum(item_mass)])
+            tables = host.ints(before), _row_sums(X, item_mass[items])
+        return PairWeights(
+            host.floats(g),
+            host.floats(b),
+            host.floats(np.where(usable, mass, 1.0)),
+            host.floats(w / mean),
+            host.ints(np.flatnonzero(usable)),
+            pos_table,
+            *tables,
+        )
 
 
 def _usable(X: Interactions, b: np.ndarray) -> np.ndarray:

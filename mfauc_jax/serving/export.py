@@ -20,7 +20,7 @@ from jaxtyping import Float, Shaped
 from mfauc_jax._core import atomic
 from mfauc_jax.data import ids
 from mfauc_jax.evaluation import ranking
-from mfauc_jax.model import MFAUC
+from mfauc_jax.serving.answers import Recommender
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,19 +29,19 @@ BLOCK = 8192  # users whose lists are in memory at once
 
 
 class Vectors(NamedTuple):
-    """One vector a row, contiguous float32, and the caller's name of each row."""
+    """One vector per row, contiguous float32, and the caller's name of each row."""
 
     ids: Shaped[np.ndarray, " rows"]
     vectors: Float[np.ndarray, "rows k"]
 
 
-def item_vectors(model: MFAUC) -> Vectors:
+def item_vectors(model: Recommender) -> Vectors:
     """V, in the order of the columns of X."""
     V, X = model.item_factors_, model.train_
     return Vectors(np.arange(len(V)) if X.item_ids is None else X.item_ids, _float32(V))
 
 
-def user_vectors(model: MFAUC, users: Any = None) -> Vectors:
+def user_vectors(model: Recommender, users: Any = None) -> Vectors:
     """U of the given users, or of all."""
     U, users = model.user_factors_, _users(model, users)
     rows = ids.places("user", model.train_.user_ids, users, len(U))
@@ -49,7 +49,7 @@ def user_vectors(model: MFAUC, users: Any = None) -> Vectors:
 
 
 def frames(
-    model: MFAUC, users: Any = None, n: int = 10, **options: Any
+    model: Recommender, users: Any = None, n: int = 10, **options: Any
 ) -> "Iterator[pl.DataFrame]":
     """The lists of the users, a block of users at a time: user, item, rank (from 1), score.
 
@@ -74,7 +74,7 @@ def frames(
 
 
 def table(
-    model: MFAUC, path: str | os.PathLike, users: Any = None, n: int = 10, **options: Any
+    model: Recommender, path: str | os.PathLike, users: Any = None, n: int = 10, **options: Any
 ) -> None:
     """Write `frames` to a .parquet or .csv file, streamed; whole or not at all."""
     from polars.io.plugins import register_io_source
@@ -94,14 +94,14 @@ def table(
 
 
 def trec_run(
-    model: MFAUC,
+    model: Recommender,
     path: str | os.PathLike,
     users: Any = None,
     n: int = 1000,
     tag: str = "mfauc",
     **options: Any,
 ) -> None:
-    """Write a TREC run: `user Q0 item rank score tag` a line. Ids must be free of white space."""
+    """Write a TREC run: `user Q0 item rank score tag` per line. Ids must be free of white space."""
     names = {"tag": np.array([tag]), "user": _users(model, users), "item": item_vectors(model).ids}
     for kind, given in names.items():
         for name in given.tolist() if given.dtype.kind == "U" else []:
@@ -118,12 +118,12 @@ def trec_run(
             )
 
 
-def _users(model: MFAUC, users: Any) -> np.ndarray:
+def _users(model: Recommender, users: Any) -> np.ndarray:
     m, names = len(model.user_factors_), model.train_.user_ids
     if users is None:
         return np.arange(m) if names is None else names
     users = np.atleast_1d(users)
-    ids.places("user", names, users, m)  # a stranger is named before anything is written
+    ids.places("user", names, users, m)  # an unknown id raises before anything is written
     return users
 
 

@@ -3,7 +3,7 @@
     f_i(u) = θ_i(u) + ½ (λ_i/w_i) |u|²,     θ_i = Σ_p g φ(Σ_q g′ L(γ)) + ½ (σ_i − 1) Var_g′(s)
 
 all pairs counted. For the square loss f is a quadratic, and its k × k system is made from moments
-(SPEC 4.1) in O(N_i k²) and solved. Other losses take Newton steps, halved where f would rise. For a
+(docs/derivations.md#moments) in O(N_i k²) and solved. Other losses take Newton steps, halved where f would rise. For a
 convex L and φ = identity, f is λ_i/w_i-strongly convex, so f(u) − min f ≤ |∇f|² / (2 λ_i/w_i): that is
 the `gap` told. Otherwise a step is the gradient, preconditioned by the convex part of the curvature.
 """
@@ -20,8 +20,9 @@ from jaxtyping import Array, Float, Int
 
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation, losses, weightings
-from mfauc_jax.objective.equation import Objective, Reg
-from mfauc_jax.objective.weights import Weights
+from mfauc_jax.objective.equation import Objective
+from mfauc_jax.objective.penalties import Reg, by_row
+from mfauc_jax.objective.weights import PairWeights
 
 BUDGET = 2**21  # numbers in the largest temporary of a block: 8 MB in float32
 
@@ -56,7 +57,7 @@ def fold_in(
     objective: Objective,
     V: Float[Array, "n k"],
     new_users: Interactions,
-    weights: Weights,
+    weights: PairWeights,
     *,
     usable_share: float = 1.0,
     tolerance: float = 1e-6,
@@ -82,14 +83,13 @@ def fold_in(
             raise ValueError(f"{name} was given by user, and is not known for the new ones")
     convex = is_convex(objective)
     if not convex:
-        name = getattr(objective.loss.func, "__name__", "the loss")
         warnings.warn(
-            f"{name} with {objective.weighting.func.__name__} is not convex: fold-in descends from "
+            f"{objective.loss.name} with {objective.weighting.name} is not convex: fold-in descends from "
             "u = 0 to a local minimum, with no bound on what is missed",
             stacklevel=2,
         )
-    square = (
-        objective.loss.func is losses.square and objective.weighting.func is weightings.identity
+    square = isinstance(objective.loss, losses.Square) and isinstance(
+        objective.weighting, weightings.Identity
     )
     alone = objective._replace(reg=0.0, spread=0.0)  # a block has its users' own
     b = weights.b
@@ -110,7 +110,7 @@ def fold_in(
 
 def is_convex(objective: Objective) -> bool:
     """Whether φ is the identity and L″ ≥ 0, judged on a grid of margins."""
-    if objective.weighting.func is not weightings.identity:
+    if not isinstance(objective.weighting, weightings.Identity):
         return False
     return bool((_second(objective.loss)(jnp.linspace(-30.0, 30.0, 601)) >= -1e-6).all())
 
@@ -120,19 +120,19 @@ def _second(loss: Callable) -> Callable:
 
 
 def _blocks(
-    objective, X: Interactions, weights: Weights, share: float, shape, square: bool
+    objective, X: Interactions, weights: PairWeights, share: float, shape, square: bool
 ) -> Iterator[tuple[np.ndarray, Block]]:
     """(users, their padded rows) with P and b powers of two; a short block repeats its first user."""
     n, k = shape
     (_, items, lengths), indptr = X.on_host(), np.asarray(X.indptr)
     g, b, w = (np.asarray(a) for a in (weights.g, weights.b, weights.user))
     mass = np.asarray(weights.neg_mass)
-    reg = np.asarray(equation.by_row(objective.reg, *X.shape).user)
+    reg = np.asarray(by_row(objective.reg, *X.shape).user)
     spread = np.broadcast_to(np.asarray(objective.spread), lengths.shape)
     usable = np.flatnonzero(w > 0)
-    apart = 2 if square else 1  # padding is cheap without pairs: fewer programs
-    octaves = np.ceil(np.log2(np.maximum(lengths[usable], 8)) / apart - 3 / apart).astype(int)
-    widths = 8 << (apart * octaves)
+    width = 2 if square else 1  # padding is cheap without pairs: fewer programs
+    octaves = np.ceil(np.log2(np.maximum(lengths[usable], 8)) / width - 3 / width).astype(int)
+    widths = 8 << (width * octaves)
     for P in np.unique(widths):
         group = usable[widths == P]
         most = max(1, BUDGET // int(P * (k if square else n)))

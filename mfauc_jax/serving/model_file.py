@@ -15,17 +15,18 @@ import json
 import os
 import pathlib
 import warnings
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-from mfauc_jax._core import atomic
+from mfauc_jax._core import atomic, fields
 from mfauc_jax._core.factors import Factors
+from mfauc_jax._core.fields import Spec
 from mfauc_jax.data.interactions import Interactions
 
-FORMAT, VERSION = "mfauc_jax model", (1, 0)
-GIVE_AGAIN = "give_again"  # marks a hyper-parameter of which the file holds only the name
+FORMAT, VERSION = "mfauc_jax model", (2, 0)
 
 
 class ModelFileError(ValueError):
@@ -37,9 +38,8 @@ class Contents(NamedTuple):
 
     factors: Factors
     train: Interactions  # with the caller's ids
-    params: dict[str, Any]  # hyper-parameters by name
+    params: dict[str, Any]  # fields of the model, as `Declared.describe` has them
     training: dict[str, Any]  # iterations, stopped, last, history
-    give_again: tuple[str, ...] = ()  # params that are only names here: functions, arrays
     library_version: str = ""  # what wrote the file; filled in by `write`
 
 
@@ -63,7 +63,7 @@ def write(path: str | os.PathLike, contents: Contents) -> None:
         "format": FORMAT,
         "format_version": ".".join(map(str, VERSION)),
         "library_version": _library_version(),
-        "params": json.dumps({name: _plain(value) for name, value in contents.params.items()}),
+        "params": json.dumps(contents.params),
         "training": json.dumps(contents.training),
     }
     metadata["sha256"] = _digest(tensors, metadata)
@@ -85,18 +85,64 @@ def read(path: str | os.PathLike) -> Contents:
             f"{path} has format {written}, this library reads {VERSION[0]}.x: "
             f"upgrade mfauc_jax (version {by} wrote the file)"
         )
+    if _major(path, written) < VERSION[0]:
+        raise ModelFileError(
+            f"{path} has format {written}, which mfauc_jax {by} wrote and this version does not read: "
+            "fit the model again, or load it there"
+        )
     said = metadata.pop("sha256", None)
     if said != _digest(tensors, metadata):
         raise ModelFileError(f"{path} is corrupted: its contents do not match its checksum")
     try:
         params, training = json.loads(metadata["params"]), json.loads(metadata["training"])
-        again = [k for k, v in params.items() if isinstance(v, dict)]
-        params = {k: v[GIVE_AGAIN] if k in again else _tuples(v) for k, v in params.items()}
         factors = Factors(*(jnp.asarray(tensors[f"{side}_factors"]) for side in ("user", "item")))
         train = _interactions(tensors, factors)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise ModelFileError(f"{path} is not a whole model: {error!r}") from error
-    return Contents(factors, train, params, training, tuple(again), by)
+    return Contents(factors, train, params, training, by)
+
+
+def settings(
+    path: str | os.PathLike, found: Contents, specs: Mapping[str, Spec], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The fields of a model from its file and from what the caller gives in their place.
+
+    A part of which the file holds only a name becomes a place holder that raises when it is used.
+    """
+    later = sorted(found.params.keys() - specs.keys())
+    if later:
+        warnings.warn(
+            f"{path}: {', '.join(later)} of mfauc_jax {found.library_version} is unknown here and left out",
+            stacklevel=3,
+        )
+    made = dict(given)
+    for name in (n for n in specs if n in found.params and n not in given):
+        spec, described = specs[name], found.params[name]
+        lost = _only_named(described)
+        if lost is not None and spec.base is not None:
+            remedy = (
+                f"{path}: {name} was {lost}, which a file cannot hold; to fit or fold in, give it "
+                f"again: MFAUC.load(path, {name}=…)"
+            )
+            warnings.warn(remedy, stacklevel=3)
+            made[name] = fields.absent(spec.base, lost, remedy)
+            continue
+        try:
+            made[name] = spec.check("MFAUC", name, fields.from_description(spec, described))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(
+                f"{path}: {name} = {described} is unknown here ({error}); load it with {name}=…"
+            ) from error
+    return made
+
+
+def _only_named(described: Any) -> str | None:
+    """The name of the first function in a description, of which a file holds nothing more."""
+    if not isinstance(described, dict):
+        return None
+    if fields.GIVE_AGAIN in described:
+        return str(described[fields.GIVE_AGAIN])
+    return next((n for n in map(_only_named, described.values()) if n is not None), None)
 
 
 def _open(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -129,7 +175,7 @@ def _interactions(tensors: dict[str, np.ndarray], factors: Factors) -> Interacti
     if U.ndim != 2 or V.ndim != 2 or U.shape[1] != V.shape[1]:
         raise ValueError(f"user_factors {U.shape} and item_factors {V.shape} are of two models")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what X is like was said when it was first read
+        warnings.simplefilter("ignore")  # X was reported on when it was first read
         train = Interactions.from_csr(tensors["train_indptr"], tensors["train_indices"], len(V))
     ids = _unpacked("user_ids", tensors, len(U)), _unpacked("item_ids", tensors, len(V))
     if train.num_users != len(U):
@@ -165,22 +211,6 @@ def _unpacked(name: str, tensors: dict[str, np.ndarray], size: int) -> np.ndarra
     if ids is not None and ids.shape != (size,):
         raise ValueError(f"{len(ids)} {name} for {size} rows of factors")
     return ids
-
-
-def _plain(value: Any) -> Any:
-    """A hyper-parameter as JSON; what JSON cannot hold (a function, an array) by its name."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if type(value) in (tuple, list) and all(isinstance(v, int | float | str) for v in value):
-        return list(value)
-    function = getattr(value, "func", value)  # of a Partial
-    return {GIVE_AGAIN: str(getattr(function, "__name__", type(value).__name__))}
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _digest(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> str:

@@ -1,1 +1,33 @@
-"""Four routes from an objective to factors, with one interface: see `base.Solver`."""
+"""Routes from an objective to factors, with one interface (`base.Solver`), and where they start."""
+
+from mfauc_jax.objective import losses
+from mfauc_jax.solvers.alternating import Alternating
+from mfauc_jax.solvers.averaging import Averaging
+from mfauc_jax.solvers.base import SOLVERS, STARTS, Gaussian, Solver, Start, Svd
+from mfauc_jax.solvers.blockwise.solver import Blockwise
+from mfauc_jax.solvers.continuation import Continuation
+from mfauc_jax.solvers.full_batch import FullBatch
+from mfauc_jax.solvers.minibatch import Minibatch
+from mfauc_jax.solvers.sequential import Sequential
+
+__all__ = [
+    "SOLVERS",
+    "STARTS",
+    "Alternating",
+    "Averaging",
+    "Blockwise",
+    "Continuation",
+    "FullBatch",
+    "Gaussian",
+    "Minibatch",
+    "Sequential",
+    "Solver",
+    "Start",
+    "Svd",
+    "default",
+]
+
+
+def default(loss: losses.Loss) -> Solver:
+    """The solver for a loss where none is given: exact alternation for the square, else minibatches."""
+    return Alternating() if isinstance(loss, losses.Square) else Minibatch()

@@ -1,4 +1,4 @@
-"""Alternating minimisation of the square loss over all pairs (SPEC 4.2, 4.5): no sampling, no step size.
+"""Alternating minimisation of the square loss over all pairs (docs/derivations.md#alternating): no sampling, no step size.
 
 One iteration solves the k × k system of every u_i by conjugate gradients from where it stands, then
 takes a few such steps on V, whose rows are coupled through every (positive, negative) pair. A product
@@ -17,17 +17,19 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import Partial
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from mfauc_jax._core import host
 from mfauc_jax._core.factors import Factors
+from mfauc_jax._core.fields import count
 from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.ragged import Tiles
-from mfauc_jax.objective import equation, losses, weightings
+from mfauc_jax.objective import losses, weightings
 from mfauc_jax.objective.equation import Objective
-from mfauc_jax.objective.weights import Weights
+from mfauc_jax.objective.penalties import by_row
+from mfauc_jax.objective.weights import PairWeights
+from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import base
 
 BUDGET = 2**13  # positives of a chunk: their gathered factors are 2 MB in float32 at k = 64
@@ -37,49 +39,41 @@ class Data(NamedTuple):
     """X and its weights, the rows in tiles with g and b of the positives."""
 
     X: Interactions
-    weights: Weights
+    weights: PairWeights
     users: Tiles
     weight: Float[Array, "n"]  # Σ_i w_i g_ij
 
 
-def make(objective: Objective, user_steps: Any = 4, item_steps: Any = 2) -> base.Solver:
-    """The solver for `objective`, whose loss must be the square.
+class Alternating(base.Solver):
+    """Exact alternating minimisation of the square loss; any concave φ, λ and spread as numbers or by row."""
 
-    Args:
-        objective: square loss; any φ that is concave, reg and spread as numbers or by row.
-        user_steps: conjugate-gradient steps on each u_i in an iteration.
-        item_steps: conjugate-gradient steps on V in an iteration.
-    """
-    if objective.loss.func is not losses.square:
-        raise ValueError(
-            f"the alternating solver minimises the square loss, not {objective.loss.func.__name__}:"
-            " use solver='minibatch' or 'full_batch'"
-        )
-    steps = Partial(step, objective, user_steps, item_steps)
-    return base.Solver(prepare, base.start, steps, quick=True)
+    quick = True
+    iterations: int = count(9, least=1, identity=False, help="T, sweeps over all of U and V")
+    user_steps: int = count(4, least=1, help="conjugate-gradient steps on each u_i per sweep")
+    item_steps: int = count(2, least=1, help="conjugate-gradient steps on V per sweep")
 
+    def check(self, objective: Objective) -> None:
+        """The loss must be the square."""
+        if not isinstance(objective.loss, losses.Square):
+            raise ValueError(
+                f"the alternating solver minimises the square loss, not {objective.loss.name}:"
+                " use solver='minibatch' or 'full_batch'"
+            )
 
-def prepare(X: Interactions, weights: Weights) -> Data:
-    """Rows in tiles."""
-    rows, items, _ = X.on_host()
-    w, g, b = (np.asarray(a) for a in (weights.user, weights.g, weights.b))
-    weight = np.bincount(items, w[rows] * g, minlength=X.num_items)
-    return Data(X, weights, ragged.tiles(X, BUDGET, g, b[items]), host.floats(weight))
+    def prepare(self, problem: Problem) -> Data:
+        """Rows in tiles."""
+        X, weights = problem.X, problem.weights
+        rows, items, _ = X.on_host()
+        w, g, b = (np.asarray(a) for a in (weights.user, weights.g, weights.b))
+        weight = np.bincount(items, w[rows] * g, minlength=X.num_items)
+        return Data(X, weights, ragged.tiles(X, BUDGET, g, b[items]), host.floats(weight))
 
-
-def step(
-    objective: Objective,
-    user_steps: Any,
-    item_steps: Any,
-    key: Key[Array, ""],
-    state: base.State,
-    data: Data,
-) -> tuple[base.State, base.Info]:
-    """One sweep: all of U, then V. `key` is not used."""
-    del key
-    factors = sweep(objective, state.factors, data, user_steps, item_steps)
-    after = state._replace(factors=factors, average=factors, iteration=state.iteration + 1)
-    return after, base.change(state.factors, factors)
+    def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
+        """One sweep: all of U, then V. `key` is not used."""
+        del key
+        factors = sweep(objective, state.factors, data, self.user_steps, self.item_steps)
+        after = state._replace(factors=factors, average=factors, iteration=state.iteration + 1)
+        return after, base.change(state.factors, factors)
 
 
 def _totals(chunk: Tiles, *values):
@@ -93,7 +87,7 @@ def _totals(chunk: Tiles, *values):
 def _per_user(objective: Objective, data: Data) -> Float[Array, "m_plus_1 4"]:
     """w_i, σ_i − 1, 1/b(ω̄_i), λ_i of m θ (m the usable users); zeros for the padding's user m."""
     (m, n), weights = data.X.shape, data.weights
-    by_user = equation.by_row(objective.reg, m, n).user * (weights.usable.shape[0] / m)
+    by_user = by_row(objective.reg, m, n).user * (weights.usable.shape[0] / m)
     spread = jnp.broadcast_to(objective.spread, (m,))
     columns = (weights.user, spread, 1 / weights.neg_mass, by_user)
     return jnp.pad(jnp.stack([c.astype(weights.g.dtype) for c in columns], 1), ((0, 1), (0, 0)))
@@ -103,7 +97,7 @@ class _Local(NamedTuple):
     """A chunk's positives and its users, the local systems."""
 
     weight: Float[Array, "r 1"]  # w_i
-    more: Float[Array, "r 1"]  # σ_i − 1
+    extra_spread: Float[Array, "r 1"]  # σ_i − 1
     inverse: Float[Array, "r 1"]  # 1/b(ω̄_i)
     reg: Float[Array, "r 1"]  # λ_i
     g: Float[Array, "c T"]  # 0 for padding, as b
@@ -120,8 +114,8 @@ def _scores(chunk: Tiles, u, v):
 
 
 def _tilted(objective: Objective, chunk: Tiles, local: _Local, u, v, second):
-    """ĝ = g φ′(C), C from a positive's score and the negatives' moments (SPEC 4.1); Σ b v is 0."""
-    if objective.weighting.func is weightings.identity:
+    """ĝ = g φ′(C), C from a positive's score and the negatives' moments (docs/derivations.md#moments); Σ b v is 0."""
+    if isinstance(objective.weighting, weightings.Identity):
         return local.g
     s = _scores(chunk, u, v)
     mean, taken = _totals(chunk, *((local.b * s**power).sum(1, keepdims=True) for power in (1, 2)))
@@ -141,21 +135,23 @@ def _solve_users(objective: Objective, chunk: Tiles, local: _Local, u, v, second
     def weighted(*cs):  # Σ_p c_p v_p of each system
         return _totals(chunk, *(jnp.einsum("ct,ctk->ck", c, v) for c in cs))
 
-    g, more = _tilted(objective, chunk, local, u, v, second), local.more
+    g, extra_spread = _tilted(objective, chunk, local, u, v, second), local.extra_spread
     (G,) = _totals(chunk, g.sum(1, keepdims=True))
     near, far = weighted(g, local.b)
     far = -far * local.inverse  # v̈; near is v̇
-    flat = (G + more) * local.inverse  # weight of b v vᵀ over the complement
+    flat = (G + extra_spread) * local.inverse  # weight of b v vᵀ over the complement
     own = g - flat[chunk.local] * local.b  # weight of v_p v_pᵀ
     ridge = local.reg / jnp.maximum(local.weight, 1e-30)
 
     def gradient(x, target, _):
         along_near, along_far = ((a * x).sum(1, keepdims=True) for a in (near, far))
-        common = flat * (x @ second) - near * along_far - far * (along_near + more * along_far)
+        common = (
+            flat * (x @ second) - near * along_far - far * (along_near + extra_spread * along_far)
+        )
         image = weighted(own * _scores(chunk, x, v))[0] + common + ridge * x
         return image - target * (near - G * far), ()
 
-    return _descend(gradient, u, (), lambda _: 1.0, steps, axis=1)[0]
+    return conjugate_gradients(gradient, u, (), lambda _: 1.0, steps, axis=1)[0]
 
 
 class _Pass(NamedTuple):
@@ -181,8 +177,8 @@ def sweep(
     while the chunk's v are at hand.
     """
     (m, n), b, per_user = data.X.shape, data.weights.b, _per_user(objective, data)
-    by_item = equation.by_row(objective.reg, m, n).item * (data.weights.usable.shape[0] / n)
-    tilts = objective.weighting.func is not weightings.identity
+    by_item = by_row(objective.reg, m, n).item * (data.weights.usable.shape[0] / n)
+    tilts = not isinstance(objective.weighting, weightings.Identity)
 
     def gradient(V, target, before: _Pass):
         centred = V - (b @ V / b.sum())[None, :]  # Σ b v = 0, which changes no margin
@@ -203,7 +199,10 @@ def sweep(
             summands = (a.sum(1, keepdims=True) for a in (g, g * s, local.b * s))
             G, near, far = _totals(chunk, *summands)
             mean, scale = -far * local.inverse, local.weight * local.inverse  # μ′, w/b(ω̄)
-            level, flat = scale * (G * target - near - local.more * mean), scale * (G + local.more)
+            level, flat = (
+                scale * (G * target - near - local.extra_spread * mean),
+                scale * (G + local.extra_spread),
+            )
             by_tile = jnp.concatenate([local.weight, mean, level, flat], 1)
             weight, mean, of_all, slope = jnp.split(by_tile[chunk.local], 4, 1)
             c = -weight * g * (target - s + mean) - local.b * (of_all + slope * s)
@@ -229,11 +228,11 @@ def sweep(
     k = factors.V.shape[1]
     U = jnp.where(data.weights.user[:, None] > 0, factors.U, 0.0)  # without a pair: 0, and stays
     start = _Pass(U, data.users.values[0], jnp.zeros_like(factors.V, shape=(k, k)))
-    V, after = _descend(gradient, factors.V, start, curvature, item_steps)
+    V, after = conjugate_gradients(gradient, factors.V, start, curvature, item_steps)
     return Factors(after.U, V)
 
 
-def _descend(gradient, x, seen, curvature, steps, axis=None):
+def conjugate_gradients(gradient, x, seen, curvature, steps, axis=None):
     """`steps` of preconditioned conjugate gradients from x, and what the last gradient has seen.
 
     gradient(x, 1, seen) is the gradient of a quadratic, gradient(x, 0, seen) its Hessian's product with x, both with

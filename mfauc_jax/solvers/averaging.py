@@ -1,14 +1,13 @@
 """Polyak averages: the iterates a stochastic solver's caller keeps."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 
 from mfauc_jax._core.factors import Factors
+from mfauc_jax._core.fields import Settings, count, number
 
 
-class Averaging(NamedTuple):
+class Averaging(Settings):
     """When averages begin and how they forget.
 
     Paper (Algorithm 1): weights i/(i + 1) with i the *user index*; here: counted in iterations
@@ -16,17 +15,20 @@ class Averaging(NamedTuple):
     The authors' code counts from the first iteration: `since=0`.
     """
 
-    start: int | jax.Array = 0  # T₀: before it the average is a copy
-    eta: float | jax.Array = 0.0
-    since: int | jax.Array | None = None  # counted from here; T₀ unless given
+    prefixed = True
+    start: int = count(0, swept=True, help="T₀, the iteration after which factors are averaged")
+    eta: float = number(3.0, least=0, help="η, later iterates weigh more; 0 in the paper")
+    since: int | None = count(
+        None, optional=True, help="iterations are counted from here; T₀ unless given"
+    )
 
 
 def update(rule: Averaging, average: Factors, factors: Factors, iteration: jax.Array) -> Factors:
     """mean ← mean + (1 + η)/(c + η) (current − mean), c = s − T₀; a copy while s ≤ T₀."""
     since = rule.start if rule.since is None else rule.since
-    count = jnp.asarray(iteration - since, factors.U.dtype)
-    count = count + (0.0 if rule.since is None else 1.0)  # the authors: (1 + η)/(s + η + 1)
-    share = jnp.where(iteration > rule.start, (1.0 + rule.eta) / (count + rule.eta), 1.0)
+    passed = jnp.asarray(iteration - since, factors.U.dtype)
+    passed = passed + (0.0 if rule.since is None else 1.0)  # the authors: (1 + η)/(s + η + 1)
+    share = jnp.where(iteration > rule.start, (1.0 + rule.eta) / (passed + rule.eta), 1.0)
     return jax.tree.map(
         lambda mean, now: mean + share.astype(now.dtype) * (now - mean), average, factors
     )

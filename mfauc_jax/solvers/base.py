@@ -1,17 +1,22 @@
-"""What a solver is: three pure functions and what they pass on."""
+"""What every solver has: a start, a state, and prepare, init, step."""
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from mfauc_jax._core import host
 from mfauc_jax._core.factors import Factors
+from mfauc_jax._core.fields import Settings, number
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.objective.weights import Weights
+from mfauc_jax.objective.equation import Objective
+from mfauc_jax.problem import Problem
 
+SOLVERS: dict[str, Any] = {}
+STARTS: dict[str, Any] = {}
 OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
 SMALL = 2**20  # numbers in the data
 
@@ -31,21 +36,95 @@ class State(NamedTuple):
     extra: Any = ()  # the solver's own
 
 
-class Solver(NamedTuple):
-    """prepare once, init, then step, step, …
+class Start(Settings, registry=STARTS):
+    """Where a fit begins."""
 
-    `step` is a `Partial` over hyper-parameters, all traced leaves: a sweep compiles once.
+    prefixed = True
+
+    def draw(self, key: Key[Array, ""], X: Interactions, rank: int) -> Factors:
+        """The factors before the first iteration."""
+        raise TypeError(f"{type(self).__name__} draws nothing: write draw(self, key, X, rank)")
+
+
+class Gaussian(Start):
+    """Independent N(0, scale²) entries; .1 is the paper's start for the synthetic figures."""
+
+    scale: float = number(0.1, above=0, swept=False, help="standard deviation")
+
+    def draw(self, key, X, rank) -> Factors:
+        return gaussian(key, *X.shape, rank, self.scale)
+
+
+class Svd(Start):
+    """A randomised singular value decomposition of X: the authors' start for the ranking tables."""
+
+    def draw(self, key, X, rank) -> Factors:
+        return randomised_svd(key, X, rank)
+
+
+class Solver(Settings, registry=SOLVERS):
+    """prepare once, init, then step, step, …; subclasses hold their own settings.
+
+    A step is compiled once per shape: the numbers of the solver and of the objective are traced.
     """
 
-    prepare: Callable[[Interactions, Weights], Any]  # the data as the step wants it, on the host
-    init: Callable[[Factors], State]
-    step: Callable[[Key[Array, ""], State, Any], tuple[State, Info]]
-    # the averages over this process's users and all items, shaped as the start was
-    read: Callable[[State, Factors], Factors] = lambda state, like: state.average
-    quick: bool = False  # OLDER_EMITTERS suit the step: half the compile time, a tenth slower
+    iterations: ClassVar[int] = 1  # T; each solver declares its own default
+    quick: ClassVar[bool] = (
+        False  # OLDER_EMITTERS suit the step: half the compile time, a tenth slower
+    )
+    in_processes: ClassVar[bool] = False  # whether several processes may share a fit
+
+    def check(self, objective: Objective) -> None:
+        """Refuse, with a ValueError, an objective that this solver does not minimise."""
+
+    def stages(self, objective: Objective) -> tuple[Objective, ...]:
+        """What is minimised, one objective after the other, each for an equal share of the iterations."""
+        return (objective,)
+
+    def seen_by_step(self, objective: Objective) -> Objective:
+        """The part of the objective that a step reads from its argument and not from its data."""
+        return objective
+
+    def order(self, X: Interactions, seed: int) -> np.ndarray | None:
+        """The users in the order this solver wants them; None: as they are."""
+        del X, seed
+        return None
+
+    def start(self, start: Start, key: Key[Array, ""], X: Interactions, rank: int) -> Factors:
+        """The factors before the first iteration."""
+        return start.draw(key, X, rank)
+
+    def for_update(self) -> "Solver":
+        """The solver that goes on from fitted factors with further data."""
+        return self
+
+    def prepare(self, problem: Problem) -> Any:
+        """The data as the step wants it, on the host."""
+        raise TypeError(f"{type(self).__name__} lacks prepare(self, problem)")
+
+    def init(self, problem: Problem, factors: Factors) -> State:
+        """The state before the first iteration."""
+        del problem
+        return begin(factors)
+
+    def step(
+        self, objective: Objective, key: Key[Array, ""], state: State, data: Any
+    ) -> tuple[State, Info]:
+        """One iteration."""
+        raise TypeError(f"{type(self).__name__} lacks step(self, objective, key, state, data)")
+
+    def read(self, state: State, like: Factors) -> Factors:
+        """The averages over this process's users and all items, shaped as the start was."""
+        del like
+        return state.average
 
 
-def start(factors: Factors, extra: Any = ()) -> State:
+def stage(iteration: int, iterations: int, count: int) -> int:
+    """Which of `count` stages iteration s = 0, 1, … belongs to."""
+    return min(iteration * count // iterations, count - 1)
+
+
+def begin(factors: Factors, extra: Any = ()) -> State:
     """The state before the first iteration."""
     return State(factors, factors, host.ints(0), extra)
 
@@ -57,9 +136,11 @@ def change(before: Factors, after: Factors) -> Info:
     return Info(jax.numpy.sqrt(moved / (size + 1e-30)))
 
 
-def _iteration(step, key: Key[Array, ""], state: State, data: Any) -> tuple[State, Info]:
+def _iteration(
+    solver: Solver, objective: Objective, key: Key[Array, ""], state: State, data: Any
+) -> tuple[State, Info]:
     """One iteration; `key` is the fit's, the iteration's own is folded from it."""
-    return step(jax.random.fold_in(key, state.iteration), state, data)
+    return solver.step(objective, jax.random.fold_in(key, state.iteration), state, data)
 
 
 run = jax.jit(_iteration)
@@ -79,3 +160,42 @@ def _quick() -> Callable[..., tuple[State, Info]]:
     except jax.errors.JaxRuntimeError:  # a jaxlib without this option
         return run
     return jax.jit(_iteration, compiler_options=OLDER_EMITTERS)
+
+
+def gaussian(
+    key: Key[Array, ""], num_users: int, num_items: int, rank: int, scale: float = 0.1
+) -> Factors:
+    """Independent N(0, scale²) entries; .1 is the paper's start for the synthetic figures.
+
+    Drawn on the host: jax.random.normal takes half a second to compile.
+    """
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    drawn = (scale * rng.standard_normal((count, rank)) for count in (num_users, num_items))
+    return Factors(*(host.floats(F) for F in drawn))
+
+
+def randomised_svd(
+    key: Key[Array, ""], X: Interactions, rank: int, oversample: int = 10, power: int = 2
+) -> Factors:
+    """U = P diag(s), V = Q from X ≈ P diag(s) Qᵀ (Halko, Martinsson, Tropp 2011).
+
+    The authors' start for the ranking tables. Only products with the sparse X, on the host;
+    columns beyond rank(X) are zero, which is a saddle of Eq. 3, so they get a little noise.
+    """
+    m, n = X.shape
+    matrix = X.to_scipy().astype(np.float64)
+    width = min(rank + oversample, m, n)
+    key_sketch, key_noise = jax.random.split(key)
+    basis = matrix @ np.asarray(jax.random.normal(key_sketch, (n, width)), np.float64)
+    for _ in range(power):
+        basis = np.linalg.qr(basis)[0]
+        basis = matrix @ np.linalg.qr(matrix.T @ basis)[0]
+    basis = np.linalg.qr(basis)[0]  # [m, width], spans the top of X's range
+    left, s, right = np.linalg.svd((matrix.T @ basis).T, full_matrices=False)
+    order = np.sign(right[np.arange(len(s)), np.abs(right).argmax(1)])  # one sign on any machine
+    U, V = (basis @ left * (s * order))[:, :rank], (right.T * order)[:, :rank]
+    if U.shape[1] < rank:
+        U, V = (np.pad(F, ((0, 0), (0, rank - F.shape[1]))) for F in (U, V))
+        noise = gaussian(key_noise, m, n, rank, 1e-3)
+        return Factors(host.floats(U) + noise.U, host.floats(V) + noise.V)
+    return Factors(host.floats(U), host.floats(V))

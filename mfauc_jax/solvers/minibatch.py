@@ -10,7 +10,6 @@ touched: in full on u_i, which each iteration touches once; on v_j in proportion
 drawn over how often it is drawn on average, so that the expected pull is exactly λ v_j.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,20 +17,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from mfauc_jax._core import draws, host
 from mfauc_jax._core.factors import Factors
+from mfauc_jax._core.fields import choice, count, number, part, size
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation, sampling
 from mfauc_jax.objective.equation import Objective
-from mfauc_jax.objective.weights import Weights
+from mfauc_jax.objective.penalties import by_row
+from mfauc_jax.objective.weights import PairWeights
+from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import averaging, base
+from mfauc_jax.solvers.averaging import Averaging
 
 
 def unit(learning_rate: Any) -> optax.GradientTransformation:
-    """Every row moves by exactly α, as in the authors' figures (REPRODUCTION.md: the step rule)."""
+    """Every row moves by exactly α, as in the authors' figures (docs/derivations.md#authors)."""
 
     def along(gradient, params):
         del params
@@ -41,29 +43,33 @@ def unit(learning_rate: Any) -> optax.GradientTransformation:
     return optax.stateless(along)
 
 
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What shapes the program.
+OPTIMISERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
+    "adagrad": optax.adagrad,
+    "adam": optax.adam,
+    "sgd": optax.sgd,
+    "rmsprop": optax.rmsprop,
+    "unit": unit,
+}
 
-    Attributes:
-        batch: users in a batch; None: `batch_size`.
-        num_pos: positives drawn of each user.
-        num_neg: negatives drawn of each user.
-        optimiser: α → optax.GradientTransformation, row by row in its state.
-    """
 
-    batch: int | None = None
-    num_pos: int = 10
-    num_neg: int = 20
-    optimiser: Callable[[Any], optax.GradientTransformation] = optax.adagrad
+def not_an_optimiser(function: Callable) -> str | None:
+    """What is wrong with a function that should turn α into an optax.GradientTransformation."""
+    try:
+        made = function(1e-3)
+    except Exception as error:
+        return f"it fails for a learning rate of .001: {error}"
+    return (
+        None
+        if hasattr(made, "init") and hasattr(made, "update")
+        else "or α → optax.GradientTransformation"
+    )
 
 
 class Data(NamedTuple):
     """X, its weights, and how often an iteration draws each item on average."""
 
     X: Interactions
-    weights: Weights
+    weights: PairWeights
     drawn: Float[Array, "n"]
 
 
@@ -75,77 +81,88 @@ class Tables(NamedTuple):
     place: Any  # [n], scratch: nothing in it outlives a step
 
 
-def make(
-    objective: Objective,
-    learning_rate: Any = 0.1,
-    average: averaging.Averaging = averaging.Averaging(0),
-    settings: Settings = Settings(),
-) -> base.Solver:
-    """Minibatch descent; any loss, φ, g, g′."""
+class Sampled(base.Solver, listed=False):
+    """Descent on the rows that a sample of users touches: what minibatch and blockwise share."""
 
-    def init(factors: Factors) -> base.State:
-        optimiser = settings.optimiser(learning_rate)
-        return base.start(factors, tuple(optimiser.init(F) for F in factors))
+    iterations: int = count(40, least=1, identity=False, help="T, visits of every user")
+    learning_rate: float = number(0.3, above=0, help="α")
+    optimiser: Any = choice(
+        "adagrad",
+        OPTIMISERS,
+        probe=not_an_optimiser,
+        help="by name, or α → optax.GradientTransformation",
+    )
+    batch: int | None = size(None, optional=True, help="users per batch; by default 128 or more")
+    num_pos: int = size(10, help="positives drawn per user")
+    num_neg: int = size(20, help="negatives drawn per user")
+    average: Averaging = part(Averaging(), Averaging, help="which iterates are kept")
 
-    def prepare(X: Interactions, weights: Weights) -> Data:
-        return Data(X, weights, expected_draws(X, weights, settings))
+    def make_optimiser(self) -> optax.GradientTransformation:
+        """The optimiser at this learning rate."""
+        chosen = OPTIMISERS[self.optimiser] if isinstance(self.optimiser, str) else self.optimiser
+        return chosen(self.learning_rate)
 
-    return base.Solver(prepare, init, Partial(step, settings, objective, learning_rate, average))
+    def users_per_batch(self, num_users: int, num_items: int) -> int:
+        """As many users as draw each item about once, if 64 batches are left; at least 128.
+
+        More would move an item less often in an iteration; fewer cost more, since a step whose draws are at
+        least as many as the items passes over their table instead of picking rows.
+        """
+        if self.batch is not None:
+            return self.batch
+        drawn = self.num_pos + self.num_neg
+        return max(128, min(num_users // 64, -(-num_items // drawn)))
 
 
-def expected_draws(X: Interactions, weights: Weights, settings: Settings) -> Float[Array, "n"]:
+class Minibatch(Sampled):
+    """θ′ over batches of users, any optax optimiser on the touched rows; any loss, φ, g, g′."""
+
+    def prepare(self, problem: Problem) -> Data:
+        """X, its weights, and how often each item is drawn."""
+        drawn = expected_draws(problem.X, problem.weights, self.num_pos, self.num_neg)
+        return Data(problem.X, problem.weights, drawn)
+
+    def init(self, problem: Problem, factors: Factors) -> base.State:
+        """The start, with the optimiser's state of both tables."""
+        del problem
+        optimiser = self.make_optimiser()
+        return base.begin(factors, tuple(optimiser.init(F) for F in factors))
+
+    def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
+        """One iteration: every usable user once."""
+        (m, n), weights = data.X.shape, data.weights
+        count = weights.usable.shape[0]
+        optimiser = self.make_optimiser()
+        by_user, by_item = by_row(objective.reg, m, n)
+        often = 1 / jnp.maximum(data.drawn, 1e-12)
+
+        def one(tables, drawn):
+            key, users, fresh = drawn
+            sample = sampling.uniform(key, data.X, weights, users, self.num_pos, self.num_neg)
+            items = jnp.concatenate([sample.pos, sample.neg], 1)
+            pulls = by_user[users], (by_item * often)[items]  # λ_j over its expected draws
+            return descend(optimiser, objective, tables, sample, fresh, pulls, n / count), None
+
+        tables = Tables(state.factors, state.extra, jnp.zeros(n, int))
+        tables, _ = jax.lax.scan(
+            one, tables, batches(key, weights.usable, self.users_per_batch(count, n))
+        )
+        iteration = state.iteration + 1
+        mean = averaging.update(self.average, state.average, tables.factors, iteration)
+        after = base.State(tables.factors, mean, iteration, tables.memory)
+        return after, base.change(state.factors, tables.factors)
+
+
+def expected_draws(
+    X: Interactions, weights: PairWeights, num_pos: int, num_neg: int
+) -> Float[Array, "n"]:
     """Σ_i (P g_ij + Q g′_ij): how often one iteration draws item j on average."""
     rows, items = np.asarray(X.rows), np.asarray(X.indices)
     g, b = np.asarray(weights.g, np.float64), np.asarray(weights.b, np.float64)
     share = (np.asarray(weights.user) > 0) / np.asarray(weights.neg_mass, np.float64)
     as_pos = np.bincount(items, g, minlength=X.num_items)
     as_neg = b * (share.sum() - np.bincount(items, share[rows], minlength=X.num_items))
-    return host.floats(settings.num_pos * as_pos + settings.num_neg * as_neg)
-
-
-def step(
-    settings: Settings,
-    objective: Objective,
-    learning_rate: Any,
-    average: averaging.Averaging,
-    key: Key[Array, ""],
-    state: base.State,
-    data: Data,
-) -> tuple[base.State, base.Info]:
-    """One iteration: every usable user once."""
-    (m, n), weights = data.X.shape, data.weights
-    count = weights.usable.shape[0]
-    optimiser = settings.optimiser(learning_rate)
-    by_user, by_item = equation.by_row(objective.reg, m, n)
-    often = 1 / jnp.maximum(data.drawn, 1e-12)
-
-    def one(tables, drawn):
-        key, users, fresh = drawn
-        sample = sampling.uniform(key, data.X, weights, users, settings.num_pos, settings.num_neg)
-        items = jnp.concatenate([sample.pos, sample.neg], 1)
-        pulls = by_user[users], (by_item * often)[items]  # λ_j over its expected draws
-        return descend(optimiser, objective, tables, sample, fresh, pulls, n / count), None
-
-    tables = Tables(state.factors, state.extra, jnp.zeros(n, int))
-    tables, _ = jax.lax.scan(
-        one, tables, batches(key, weights.usable, batch_size(settings, count, n))
-    )
-    iteration = state.iteration + 1
-    mean = averaging.update(average, state.average, tables.factors, iteration)
-    after = base.State(tables.factors, mean, iteration, tables.memory)
-    return after, base.change(state.factors, tables.factors)
-
-
-def batch_size(settings: Settings, num_users: int, num_items: int) -> int:
-    """Users in a batch: as many as draw each item about once, if 64 batches are left; at least 128.
-
-    More would move an item less often in an iteration; fewer cost more, since a step whose draws are at
-    least as many as the items passes over their table instead of picking rows.
-    """
-    if settings.batch is not None:
-        return settings.batch
-    draws = settings.num_pos + settings.num_neg
-    return max(128, min(num_users // 64, -(-num_items // draws)))
+    return host.floats(num_pos * as_pos + num_neg * as_neg)
 
 
 def batches(

@@ -1,6 +1,6 @@
 """Many fits of one shape as one program: hyper-parameters are the batch, random draws are shared.
 
-A solver's `step` is a Partial with its numbers as leaves. The leaves that differ between fits get
+A solver and its objective are pytrees with their numbers as leaves. The leaves that differ between fits get
 an axis, and so do the factors; key, iteration and data do not. `vmap` then leaves an iteration's
 draws and index searches outside the batch, done once for all fits, which see the same samples:
 their differences come from the hyper-parameters alone.
@@ -8,7 +8,6 @@ their differences come from the hyper-parameters alone.
 
 import dataclasses
 import math
-import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,22 +17,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Key
 
-from mfauc_jax import routes
 from mfauc_jax._core import host
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.splits import Split
-from mfauc_jax.evaluation import metrics
-from mfauc_jax.model import MFAUC
+from mfauc_jax.evaluation import formulas, metrics
 from mfauc_jax.objective import exact
-from mfauc_jax.objective import weights as item_weights
 from mfauc_jax.solvers import base
 
-# numbers of a solver's step; a grid over anything else changes shapes, data or the program
-TRACED = ("reg", "learning_rate", "beta", "rho", "spread", "average_start", "average_eta")
 MEMORY = 2**31  # bytes of states and temporaries of the fits that run at once
 GATHERED = 2**15  # rows of factors a step gathers at a time, at most about
 AXES = base.State(0, 0, None, 0)  # pyright: ignore  # the iteration is everybody's
+
+
+class Program(NamedTuple):
+    """What one iteration of one fit runs."""
+
+    solver: base.Solver
+    objective: Any  # what the solver's step sees of it
 
 
 class Swept(NamedTuple):
@@ -45,18 +46,18 @@ class Swept(NamedTuple):
 
 def fit(
     key: Key[Array, ""],
-    stages: Sequence[Sequence[Any]],
+    stages: Sequence[Sequence[Program]],
     state: base.State,
     data: Any,
     iterations: int,
     *,
     at_once: int | None = None,
 ) -> Swept:
-    """What `fit.fit` gives for each series of steps, all from the same state and random stream.
+    """What `loop.fit` gives for each series of programs, all from the same state and random stream.
 
     Args:
         key: iteration s uses `fold_in(key, s)`, as in a single fit.
-        stages: for each fit its steps, one or a continuation spread evenly over the iterations;
+        stages: for each fit its programs, one or a continuation spread evenly over the iterations;
             all of one structure.
         state: where every fit starts.
         data: what the solver's `prepare` made.
@@ -81,7 +82,7 @@ def fit(
         states, alive = states._replace(iteration=state.iteration), jnp.ones(size, bool)
         before, numbers = None, ()
         for s in range(iterations):
-            at = tuple(min(s * len(series) // iterations, len(series) - 1) for series in part)
+            at = tuple(base.stage(s, iterations, len(series)) for series in part)
             if at != before:
                 now = zip(*(series[t] for series, t in zip(part, at, strict=True)), strict=True)
                 numbers = tuple(
@@ -104,7 +105,8 @@ def step(structure, varies, numbers, key, states, alive, data):
     axes = tuple(0 if varied else None for varied in varies)
 
     def one(numbers, state):
-        return jax.tree.unflatten(structure, numbers)(key, state, data)
+        solver, objective = jax.tree.unflatten(structure, numbers)
+        return solver.step(objective, key, state, data)
 
     over_fits = jax.vmap(one, in_axes=(axes, AXES), out_axes=(AXES, 0))
     states, info = over_fits(numbers, states)
@@ -120,62 +122,67 @@ def room(state: base.State, data: Any) -> int:
 
 
 def score(
-    model: MFAUC,
+    model: Any,
     points: Sequence[dict[str, Any]],
     X: Interactions,
     split: Split,
-    criterion: str,
+    criterion: Any,
     *,
     at_once: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Fit points on one split's training positives: a record of values and metrics each.
+    """Fit points on one split's training positives: one record of values and metrics per point.
 
     Args:
-        points: values by hyper-parameter; those outside `TRACED` must be the same in all.
+        model: an MFAUC, the base setting.
+        points: values by name; those that cannot be swept must be the same in all.
         X: what was split. Its longest row and column bound the index searches of any split's, so
             that splits of one size share a compilation.
+        split: what is fitted, and what is held out.
+        criterion: a metric by its name or as a function, or "objective".
+        at_once: fits in a program; by default as many as memory allows.
     """
-    hypers = [dataclasses.replace(model, **point) for point in points]
-    first = hypers[0]
+    models = [model.with_params(**point) for point in points]
     train = dataclasses.replace(split.train, row_bits=X.row_bits)
-    weights = item_weights.make(train, first.tau, first.tau_neg, first.user_power)
-    objectives = [routes.objective(h, train, weights) for h in hypers]
+    first = models[0].problem(train)
+    problems = [first, *(m.problem(train, first.weights) for m in models[1:])]
+    solvers = [m.chosen_solver for m in models]
     stages = [
-        [routes.solver(h, routes.objective(h, train, weights, b)) for b in routes.betas(h)]
-        for h in hypers
+        [Program(solver, solver.seen_by_step(o)) for o in solver.stages(problem.objective)]
+        for solver, problem in zip(solvers, problems, strict=True)
     ]
-    iterations = first.iterations or routes.DEFAULTS[routes.choose(first)][0]
-    key_start, key_fit = host.keys(first.seed, 2)
-    state = stages[0][0].init(routes.start(first, key_start, train))
-    data = _same_bits(stages[0][0].prepare(train, weights), X)
+    key_start, key_fit = host.keys(models[0].seed, 2)
+    begin = solvers[0].start(models[0].start, key_start, train, models[0].rank)
+    state = solvers[0].init(first, begin)
+    data = _same_bits(solvers[0].prepare(first), X)
     found: dict[int, Any] = {}
-    shapes = [
-        _shape(series[0].step) for series in stages
-    ]  # λ "auto" is another program than λ = .1
+    shapes = [_shape(series[0]) for series in stages]  # λ by row is another program than one λ
     for shape in dict.fromkeys(shapes):
         chosen = [p for p, other in enumerate(shapes) if other == shape]
-        steps = [[solver.step for solver in stages[p]] for p in chosen]
-        swept = fit(key_fit, steps, state, data, iterations, at_once=at_once)
+        swept = fit(
+            key_fit,
+            [stages[p] for p in chosen],
+            state,
+            data,
+            solvers[0].iterations,
+            at_once=at_once,
+        )
         for place, p in enumerate(chosen):
             at = jax.tree.map(lambda F: F[place], swept.factors)  # noqa: B023
             found[p] = Factors(*at) if swept.finite[place] else None
-    plan = exact.plan(objectives[0], train, weights) if criterion == "objective" else None
+    finals = [solver.stages(p.objective)[-1] for solver, p in zip(solvers, problems, strict=True)]
+    named, plan = formulas.name_of(criterion), None
+    if criterion == "objective":
+        plan = exact.plan(finals[0], train, first.weights)
     records = []
     for p, point in enumerate(points):
-        record: dict[str, Any] = {**point, "diverged": found[p] is None, criterion: math.nan}
-        if found[p] is not None and plan is not None:
-            record[criterion] = float(exact.value(objectives[p], found[p], plan))
+        record: dict[str, Any] = {**point, "diverged": found[p] is None, named: math.nan}
         if found[p] is not None and split.test.nnz:
-            values = metrics.evaluate(found[p], split.train, split.test, lengths(criterion))
-            record |= {name: float(value) for name, value in values.items()}
+            wanted = "auc" if plan is not None else criterion
+            record |= metrics.scores(found[p], split.train, split.test, wanted)
+        if found[p] is not None and plan is not None:
+            record[named] = float(exact.value(finals[p], found[p], plan))
         records.append(record)
     return records
-
-
-def lengths(criterion: str) -> tuple[int, ...]:
-    """The list lengths to evaluate: 1, 3, 5 and the criterion's."""
-    found = re.fullmatch(r"[a-z0-9]+@([1-9][0-9]*)", criterion)
-    return tuple(sorted({1, 3, 5} | ({int(found.group(1))} if found else set())))
 
 
 def _shape(step: Any) -> Any:

@@ -6,19 +6,32 @@ from typing import Any
 
 import jax
 
+from mfauc_jax._core.fields import Settings, size, text
 from mfauc_jax.solvers.base import State
 
 
-class Checkpoints:
+class Checkpoints(Settings):
+    """Where the states of a fit are kept and resumed from, and how often."""
+
+    folder: str = text(None, help="where training states are kept and resumed from")
+    every: int = size(10, help="iterations between training states")
+    keep: int = size(2, help="how many of the newest states are kept")
+
+    def open(self, fingerprint: dict[str, Any]) -> "States":
+        """The states of the fit that `fingerprint` describes."""
+        return States(self.folder, fingerprint, self.every, self.keep)
+
+
+class States:
     """A folder of a fit's states. orbax writes beside and renames, so a kill loses one interval.
 
     `fingerprint` says what the fit is; a folder of another fit is refused, not overwritten.
     """
 
-    def __init__(self, folder: str | pathlib.Path, fingerprint: dict[str, Any], keep: int = 2):
+    def __init__(self, folder: str, fingerprint: dict[str, Any], every: int, keep: int):
         import orbax.checkpoint as ocp
 
-        self._ocp = ocp
+        self._ocp, self.every = ocp, every
         self._fingerprint = json.loads(json.dumps(fingerprint, default=str))
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False)
         self._manager = ocp.CheckpointManager(pathlib.Path(folder).absolute(), options=options)
@@ -44,7 +57,7 @@ class Checkpoints:
             if theirs != mine:
                 raise ValueError(
                     f"{self._folder} holds another fit ({name} = {theirs}, here {mine}): choose "
-                    "another checkpoint_dir or delete it"
+                    "another folder for checkpoints or delete it"
                 )
         target = jax.tree.map(self._ocp.utils.to_shape_dtype_struct, _named(like))
         state = self._restore(iteration, state=self._ocp.args.StandardRestore(target))["state"]

@@ -3,12 +3,12 @@
 import dataclasses
 import json
 import math
-import os
 import pathlib
-import tempfile
 from typing import Any
 
 import numpy as np
+
+from mfauc_jax._core import atomic
 
 MINIMISED = ("objective",)  # every other criterion is the better the larger
 
@@ -19,7 +19,7 @@ class Selection:
 
     best: dict[str, Any]  # the winner's hyper-parameters
     score: float  # its mean criterion over the splits
-    table: list[dict[str, Any]]  # a record a point and split: split, values, diverged, metrics
+    table: list[dict[str, Any]]  # one record per point and split: split, values, diverged, metrics
     criterion: str
     grid: dict[str, Any]
     points: list[dict[str, Any]]
@@ -50,7 +50,7 @@ class Selection:
 
     def best_model(self) -> Any:
         """The base setting with the winner's values, not yet fitted."""
-        return dataclasses.replace(self.model, **self.best)
+        return self.model.with_params(**self.best)
 
     def means(self) -> list[dict[str, Any]]:
         """For each point its values, the mean and sd of the criterion over splits, and the count.
@@ -69,7 +69,7 @@ class Selection:
         return rows
 
     def __str__(self) -> str:
-        """A line a point, the best first."""
+        """One line per point, the best first."""
         sign = -1 if self.criterion in MINIMISED else 1
         rows = sorted(self.means(), key=lambda r: (math.isnan(r["mean"]), -sign * r["mean"]))
         heads = [*self.points[0], self.criterion, "± sd", "splits"]
@@ -90,8 +90,8 @@ class Selection:
 
         Args:
             path: the figure's file; its ending chooses the format.
-            x: across; learning_rate if the grid has it, else its first name with several values.
-            y: upwards; reg if the grid has it, else the next such name.
+            x: across; the learning rate if the grid has it, else its first name with several values.
+            y: upwards; λ if the grid has it, else the next such name.
         """
         from matplotlib.figure import Figure
 
@@ -143,9 +143,9 @@ class Selection:
     def _axes(self, x: str | None, y: str | None) -> tuple[str, str]:
         several = [name for name in self.points[0] if len(self._values(name)) > 1]
         several = several or list(self.points[0])
-        x = x or ("learning_rate" if "learning_rate" in several else several[-1])
+        x = x or (RATE if RATE in several else several[-1])
         left = [name for name in several if name != x]
-        y = y or ("reg" if "reg" in left else left[0] if left else "")
+        y = y or (REG if REG in left else left[0] if left else "")
         for name in (x, y):
             if name and name not in self.points[0]:
                 raise ValueError(f"{name!r} is not in the grid: choose from {list(self.points[0])}")
@@ -156,7 +156,8 @@ class Selection:
         return sorted(values) if all(isinstance(v, int | float) for v in values) else values
 
 
-NAMES = {"learning_rate": "α", "reg": "λ", "beta": "β", "rho": "ρ", "rank": "k"}
+RATE, REG = "solver__learning_rate", "penalty__reg"
+NAMES = {RATE: "α", REG: "λ", "loss__beta": "β", "weighting__rho": "ρ", "rank": "k"}
 
 
 def _short(value: Any) -> str:
@@ -187,7 +188,7 @@ class Cells:
         mine = json.loads(json.dumps(about, default=_named))
         file = self._folder / "selection.json"
         if not file.exists():
-            _write(file, json.dumps(mine, sort_keys=True))
+            atomic.write_text(file, json.dumps(mine, sort_keys=True))
         theirs = json.loads(file.read_text())
         for name in sorted(mine.keys() | theirs.keys()):
             if theirs.get(name) != mine.get(name):
@@ -207,7 +208,9 @@ class Cells:
         """Keep a finished cell."""
         file = self._file(place)
         if file is not None:
-            _write(file, "".join(json.dumps(record, default=_named) + "\n" for record in records))
+            atomic.write_text(
+                file, "".join(json.dumps(record, default=_named) + "\n" for record in records)
+            )
 
     def _file(self, place: int) -> pathlib.Path | None:
         return None if self._folder is None else self._folder / f"cell-{place:04d}.jsonl"
@@ -215,9 +218,3 @@ class Cells:
 
 def _named(value: Any) -> str:
     return getattr(value, "__name__", repr(value))
-
-
-def _write(file: pathlib.Path, text: str) -> None:
-    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as beside:
-        beside.write(text)
-    os.replace(beside.name, file)

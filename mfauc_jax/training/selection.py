@@ -1,7 +1,8 @@
 """Hyper-parameters by held-out positives: splits × grid → the best point, its table and heat map.
 
-Points of a grid that share shapes (λ, α, β, ρ, …) run as one program with one sampling key, see
-`sweep`; each value of the others (rank, loss, …) is a program of its own. A point whose factors do
+Names are those of `MFAUC.get_params`: `rank`, `penalty__reg`, `solver__learning_rate`. Points that share shapes
+(λ, α, β, ρ, …) run as one program with one sampling key, see `batched`; each value of the others (rank, loss, …)
+is a program of its own. A point whose factors do
 not stay finite in some split has criterion nan: it disturbs no other and is never chosen.
 """
 
@@ -10,49 +11,34 @@ import hashlib
 import itertools
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 from tqdm import tqdm
 
-from mfauc_jax import routes
 from mfauc_jax._core import registry
-from mfauc_jax._core.factors import Factors
+from mfauc_jax._core.fields import Settings
 from mfauc_jax.data import splits as splitting
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.splits import Split
-from mfauc_jax.evaluation import metrics
-from mfauc_jax.model import MFAUC
-from mfauc_jax.objective import weights as item_weights
-from mfauc_jax.training import batched as sweep
+from mfauc_jax.evaluation import formulas
+from mfauc_jax.training import batched
 from mfauc_jax.training.outcome import MINIMISED, Cells, Selection
-
-IDLE = (
-    "record_every",
-    "tolerance",
-    "validate_every",
-    "patience",
-    "metric",
-    "checkpoint_dir",
-    "checkpoint_every",
-    "progress",
-)
 
 
 def select(
     key: int | Key[Array, ""],
-    model: MFAUC,
+    model: Any,
     X: Any,
     grid: Mapping[str, Any],
     *,
     splits: int | Sequence[Any] = 3,
     per_user: int = 3,
     folds: int | None = None,
-    criterion: str = "f1@5",
+    criterion: str | Callable = "f1@5",
     folder: Any = None,
     at_once: int | None = None,
     progress: bool | None = None,
@@ -60,36 +46,35 @@ def select(
     """Fit every point of the grid on every split and choose by the mean of the criterion.
 
     Each fit is `model.fit(train)` with the point's values: the same start, the same random stream
-    (`model.seed`), all its iterations. What stops or watches a fit (tolerance, …) is not used.
+    (`model.seed`), all its iterations.
 
     Args:
         key: decides the splits; an integer is a seed.
         model: the base setting, left as it is.
         X: the positives, as for `MFAUC.fit`.
-        grid: values to try by hyper-parameter, such as {"reg": [.1, 1], "rank": [8, 16]}.
+        grid: values to try by name, such as {"penalty__reg": [.1, 1], "rank": [8, 16]}.
         splits: how many random hold-outs, or pairs (train, test) of one's own.
         per_user: positives of each user held out in a random split.
         folds: k, for k folds instead of random hold-outs.
-        criterion: a key of `metrics.evaluate`, the largest mean wins; or "objective", the exact θ
-            on the training positives, of which the smallest wins.
+        criterion: a metric such as "ndcg@10" or a function of `counts.Counts`, the largest mean wins; or
+            "objective", the exact θ on the training positives, of which the smallest wins.
         folder: where finished cells (a split and a program) are kept; a second call with the same
             arguments repeats none of them, and one with others is refused.
         at_once: grid points in a program; by default as many as memory allows.
         progress: a bar; None shows it on a terminal only.
     """
-    X, points = Interactions.of(X), grid_points(grid)
+    X, points = Interactions.of(X), grid_points(model, grid)
     key = jax.random.key(key) if isinstance(key, int) else key
     parts = _splits(key, X, splits, per_user, folds)
-    groups = _by_program(points)
+    groups = _by_program(model, points)
     cells = [(number, split, group) for number, split in enumerate(parts) for group in groups]
-    _check_criterion(criterion, parts[0])
-    _check_effect(model, grid, groups, parts[0])
+    _check_criterion(criterion)
     kept = Cells(
         folder,
         {
-            "model": {k: v for k, v in model.get_params().items() if k not in IDLE},
+            "model": model.describe(),
             "grid": dict(grid),
-            "criterion": criterion,
+            "criterion": formulas.name_of(criterion),
             "data": digest(X),
             "splits": [digest(split.train) for split in parts],
         },
@@ -99,16 +84,16 @@ def select(
     for place, (number, split, group) in enumerate(tqdm(cells, desc="select", disable=hide)):
         records = kept.read(place)
         if records is None:
-            records = sweep.score(model, group, X, split, criterion, at_once=at_once)
+            records = batched.score(model, group, X, split, criterion, at_once=at_once)
             records = [{"split": number, **record} for record in records]
             kept.write(place, records)
         table += [record | point for record, point in zip(records, group, strict=True)]
-    return Selection.choose(model, dict(grid), criterion, points, table)
+    return Selection.choose(model, dict(grid), formulas.name_of(criterion), points, table)
 
 
 def authors_rule(
     key: int | Key[Array, ""],
-    model: MFAUC,
+    model: Any,
     X: Any,
     *,
     learning_rates: Sequence[float] = tuple(2.0**-a for a in range(1, 8)),
@@ -132,9 +117,9 @@ def authors_rule(
     inside = (lambda name: None) if folder is None else (lambda name: f"{folder}/{name}")
     first = select(
         key,
-        dataclasses.replace(model, reg=first_reg, rank=first_rank),
+        model.with_params(rank=first_rank, penalty__reg=first_reg),
         X,
-        {"learning_rate": list(learning_rates)},
+        {"solver__learning_rate": list(learning_rates)},
         splits=[Split(X, _nothing(X))],
         criterion="objective",
         folder=inside("learning_rate"),
@@ -142,9 +127,9 @@ def authors_rule(
     )
     second = select(
         key,
-        dataclasses.replace(model, **first.best),
+        model.with_params(**first.best),
         X,
-        {"rank": list(ranks), "reg": list(regs)},
+        {"rank": list(ranks), "penalty__reg": list(regs)},
         folder=inside("rank_reg"),
         **options,
     )
@@ -153,7 +138,7 @@ def authors_rule(
 
 def search(
     key: int | Key[Array, ""],
-    model: MFAUC,
+    model: Any,
     X: Any,
     space: Mapping[str, Any],
     *,
@@ -161,7 +146,7 @@ def search(
     together: int = 16,
     splits: int | Sequence[Any] = 3,
     per_user: int = 3,
-    criterion: str = "f1@5",
+    criterion: str | Callable = "f1@5",
     seed: int = 0,
     study: Any = None,
 ) -> Selection:
@@ -169,7 +154,7 @@ def search(
 
     Args:
         key, model, X, splits, per_user, criterion: as in `select`.
-        space: by hyper-parameter a range (low, high), searched on a log scale if low > 0 and in
+        space: by name a range (low, high), searched on a log scale if low > 0 and in
             whole numbers if both are, or a list of choices.
         trials: points in all.
         together: points asked for before any of them is told.
@@ -184,11 +169,13 @@ def search(
         ) from error
     X = Interactions.of(X)
     key = jax.random.key(key) if isinstance(key, int) else key
-    grid_points({name: list(values) for name, values in space.items()})  # names and emptiness
+    grid_points(
+        model, {name: list(values) for name, values in space.items()}
+    )  # names and emptiness
     if min(trials, together) < 1:
         raise ValueError(f"trials = {trials} and together = {together} must be ≥ 1")
     parts = _splits(key, X, splits, per_user, None)
-    _check_criterion(criterion, parts[0])
+    _check_criterion(criterion)
     if study is None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         towards = "minimize" if criterion in MINIMISED else "maximize"
@@ -200,21 +187,25 @@ def search(
         asked = [study.ask() for _ in range(min(together, trials - len(points)))]
         fresh = [{name: _suggest(trial, name, space[name]) for name in space} for trial in asked]
         records: dict[int, list[dict]] = {place: [] for place in range(len(fresh))}
-        for (number, split), group in itertools.product(enumerate(parts), _by_program(fresh)):
+        for (number, split), group in itertools.product(
+            enumerate(parts), _by_program(model, fresh)
+        ):
             for point, record in zip(
-                group, sweep.score(model, group, X, split, criterion), strict=True
+                group, batched.score(model, group, X, split, criterion), strict=True
             ):
                 place = next(p for p, other in enumerate(fresh) if other is point)
                 records[place].append({"split": number, **record})
         for place, trial in enumerate(asked):
-            mean = float(np.mean([record[criterion] for record in records[place]]))
+            mean = float(
+                np.mean([record[formulas.name_of(criterion)] for record in records[place]])
+            )
             if math.isnan(mean):
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)
             else:
                 study.tell(trial, mean)
             table += records[place]
         points += fresh
-    return Selection.choose(model, dict(space), criterion, points, table)
+    return Selection.choose(model, dict(space), formulas.name_of(criterion), points, table)
 
 
 def _suggest(trial: Any, name: str, values: Any) -> Any:
@@ -226,13 +217,11 @@ def _suggest(trial: Any, name: str, values: Any) -> Any:
     return trial.suggest_float(name, low, high, log=low > 0)
 
 
-def grid_points(grid: Mapping[str, Any]) -> list[dict[str, Any]]:
+def grid_points(model: Any, grid: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Every combination, the last name's values running fastest; names and values checked."""
-    known = {name: None for name in MFAUC().get_params() if name not in IDLE}
     if not grid:
-        raise ValueError("the grid is empty: give at least one, such as {'reg': [0.01, 0.1, 1.0]}")
+        raise ValueError("the grid is empty: give at least one, such as {'rank': [16, 32, 64]}")
     for name, values in grid.items():
-        registry.lookup("hyper-parameter", known, name)
         if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
             raise TypeError(f"grid[{name!r}] = {values!r} must be a list of values")
         if not len(values):
@@ -241,7 +230,12 @@ def grid_points(grid: Mapping[str, Any]) -> list[dict[str, Any]]:
         name: [v.item() if isinstance(v, np.generic) else v for v in values]
         for name, values in grid.items()
     }
-    return [dict(zip(plain, values, strict=True)) for values in itertools.product(*plain.values())]
+    points = [
+        dict(zip(plain, values, strict=True)) for values in itertools.product(*plain.values())
+    ]
+    for point in points:
+        model.with_params(**point)  # names, values and bounds, before anything is fitted
+    return points
 
 
 def digest(X: Interactions) -> str:
@@ -271,46 +265,26 @@ def _nothing(X: Interactions) -> Interactions:
     return splitting.select(X, np.zeros(X.nnz, bool))
 
 
-def _program(point: dict[str, Any]) -> str:
-    return repr({name: value for name, value in point.items() if name not in sweep.TRACED})
-
-
-def _by_program(points: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def _by_program(model: Any, points: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Points in groups that agree in everything but numbers that can be swept."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for point in points:
-        groups.setdefault(_program(point), []).append(point)
+        made = model.with_params(**point)
+        shape = {name: value for name, value in point.items() if not _swept(made, name)}
+        groups.setdefault(repr(shape), []).append(point)
     return list(groups.values())
 
 
-def _check_criterion(criterion: str, split: Split) -> None:
-    """Whether `metrics.evaluate` knows the criterion: it is asked, on factors of nothing."""
-    m, n = split.train.shape
-    blank = Factors(jnp.zeros((m, 1)), jnp.zeros((n, 1)))
-    known: dict[str, Any] = {"objective": None}
-    if split.test.nnz:
-        known |= metrics.evaluate(blank, split.train, split.test, sweep.lengths(criterion))
-    known = {name: None for name in known if not name.startswith("users")}
-    registry.lookup("criterion", known, criterion)
+def _swept(model: Any, name: str) -> bool:
+    """Whether the field that a nested name leads to may be swept."""
+    *parts, field = name.split("__")
+    owner = model
+    for part in parts:
+        owner = owner.chosen_solver if part == "solver" and owner is model else getattr(owner, part)
+    return isinstance(owner, Settings) and owner.specs()[field].swept
 
 
-def _check_effect(
-    model: MFAUC, grid: Mapping[str, Sequence[Any]], groups: list[list[dict]], split: Split
-) -> None:
-    """A hyper-parameter that nothing reads would only multiply the work."""
-    for name in (name for name in grid if name in sweep.TRACED and len(grid[name]) > 1):
-        read = False
-        for group in groups:
-            hyper = dataclasses.replace(model, **group[0])
-            weights = item_weights.make(split.train, hyper.tau, hyper.tau_neg, hyper.user_power)
-            leaves = []
-            for value in list(grid[name])[:2]:
-                other = dataclasses.replace(hyper, **{name: value})
-                objective = routes.objective(other, split.train, weights)
-                leaves.append(jax.tree.leaves(routes.solver(other, objective).step))
-            same = len(leaves[0]) == len(leaves[1]) and all(map(np.array_equal, *leaves))
-            read = read or not same
-        if not read:
-            raise ValueError(
-                f"{name} changes nothing with loss {model.loss!r}, weighting {model.weighting!r} "
-                f"and solver {routes.choose(model)!r}: take it out of the grid"
-            )
+def _check_criterion(criterion: str | Callable) -> None:
+    if callable(criterion) or criterion in MINIMISED or criterion in formulas.KNOWN:
+        return
+    registry.lookup("criterion", dict.fromkeys([*MINIMISED, *formulas.KNOWN]), criterion)

@@ -11,7 +11,7 @@ Two items meet in one of the d blocks with a probability that the design decides
     one stratum of s items  (s/d − 1)/(s − 1)
 
 so a pair that met counts for d, or d (s − 1)/(s − d): the mean over assignments is then the sum over
-all pairs (Horvitz and Thompson; SPEC 3.5 has it for a single stratum).
+all pairs (Horvitz and Thompson; docs/derivations.md#blocks).
 """
 
 import jax

@@ -18,8 +18,8 @@ from mfauc_jax._core import host
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective.equation import Objective
-from mfauc_jax.objective.weights import Weights
-from mfauc_jax.solvers import starts
+from mfauc_jax.objective.weights import PairWeights
+from mfauc_jax.solvers import base
 from mfauc_jax.solvers.blockwise import design
 
 AXIS = "blocks"
@@ -79,9 +79,9 @@ def start(
     users = Rows(num_users, num_blocks)
     key_users, key_items = jax.random.split(key)
     keys = [jax.random.fold_in(key_users, users.first + a) for a in range(len(users.sizes))]
-    whole = (starts.gaussian(k, users.most, 1, rank, scale).U for k in keys)
+    whole = (base.gaussian(k, users.most, 1, rank, scale).U for k in keys)
     U = jnp.concatenate([part[:size] for part, size in zip(whole, users.sizes, strict=True)])
-    return Factors(U, starts.gaussian(key_items, 1, num_items, rank, scale).V)
+    return Factors(U, base.gaussian(key_items, 1, num_items, rank, scale).V)
 
 
 class Rows:
@@ -113,7 +113,9 @@ class Rows:
         return padded.reshape(len(self.sizes), self.most, *values.shape[1:])
 
 
-def prepare(d: int, ring: Mesh, objective: Objective, X: Interactions, weights: Weights) -> Data:
+def prepare(
+    d: int, ring: Mesh, objective: Objective, X: Interactions, weights: PairWeights
+) -> Data:
     """The matrix, its weights and penalties where the devices of `ring` want them.
 
     `objective.reg` is a Reg.

@@ -1,0 +1,196 @@
+"""Every ranking metric as a formula of `counts.Counts`, by its name.
+
+To add one, decorate a function of the counts, or of the counts and a list length ℓ: `evaluate`, `Watch`, `selection`
+and the command line then know it as `name` or `name@ℓ`. A formula answers one value per user with held-out items,
+of which the mean is taken (NaN: no value), or one number for everybody.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from mfauc_jax._core import registry
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.evaluation import ranking
+from mfauc_jax.evaluation.counts import Counts
+
+METRICS: dict[str, Callable[..., Any]] = {}
+
+
+def metric(formula: Callable[..., Any]) -> Callable[..., Any]:
+    """Enter a formula under its function's name."""
+    METRICS[formula.__name__] = formula
+    return formula
+
+
+def of_lists(name: str) -> bool:
+    """Whether a metric is one of lists of a length ℓ, written name@ℓ."""
+    return len(inspect.signature(METRICS[name]).parameters) > 1
+
+
+def parse(name: str) -> tuple[str, int | None]:
+    """The name and ℓ of "ndcg@10", or of "auc" and None; a ValueError says what is known."""
+    found = re.fullmatch(r"([A-Za-z_][A-Za-z_0-9]*)(?:@([1-9][0-9]{0,8}))?", str(name))
+    kind, size = (found.group(1), found.group(2)) if found else (str(name), None)
+    if found is None or kind not in METRICS or of_lists(kind) != (size is not None):
+        raise ValueError(
+            f"unknown metric {name!r}: {registry.choose_from(KNOWN, str(name))}, ℓ = 1, 2, …"
+        )
+    return kind, None if size is None else int(size)
+
+
+class _Known(Mapping):
+    """The metrics by the names that can be written: "auc", and "precision@ℓ" for any ℓ."""
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            parse(str(name))
+        except ValueError:
+            return False
+        return True
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        return METRICS[parse(name)[0]]
+
+    def __iter__(self) -> Iterator[str]:
+        return (f"{name}@ℓ" if of_lists(name) else name for name in METRICS)
+
+    def __len__(self) -> int:
+        return len(METRICS)
+
+
+KNOWN = _Known()
+
+
+def not_a_metric(function: Callable) -> str | None:
+    """What is wrong with a function that should take the counts, or None."""
+    try:
+        inspect.signature(function).bind(None)
+    except (TypeError, ValueError):
+        return "or a function of counts.Counts"
+    return None
+
+
+def name_of(wanted: str | Callable) -> str:
+    """What a metric, given by name or as a function, is called in records."""
+    return wanted if isinstance(wanted, str) else wanted.__name__
+
+
+@metric
+def auc(counts: Counts) -> Float[np.ndarray, " u"]:
+    """Eq. 1: the share of (held-out, negative) pairs in the right order, ties ½."""
+    return weighted_auc(counts, counts.num_neg, np.ones(len(counts.items)))
+
+
+@metric
+def precision(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
+    """h/ℓ, h the number of held-out items among the first ℓ."""
+    return counts.per_user(counts.hit(size)) / size
+
+
+@metric
+def recall(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
+    """h/P, P the number of held-out items."""
+    return counts.per_user(counts.hit(size)) / counts.num_pos
+
+
+@metric
+def f1(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
+    """2h/(ℓ + P), the harmonic mean of precision and recall."""
+    return 2 * counts.per_user(counts.hit(size)) / (size + counts.num_pos)
+
+
+@metric
+def ndcg(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
+    """Σ_{r_p ≤ ℓ} 1/log₂(1 + r_p) over Σ_{r ≤ min(ℓ, P)} 1/log₂(1 + r), r_p the rank of p from 1."""
+    gain = 1.0 / np.log2(1.0 + np.arange(1, size + 1))
+    ideal = np.cumsum(gain)[np.minimum(counts.num_pos, size) - 1]
+    return counts.per_user(counts.hit(size) / np.log2(2.0 + counts.place)) / ideal
+
+
+@metric
+def map(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
+    """(1/P) Σ_{r_p ≤ ℓ} #{p′ : r_p′ ≤ r_p}/r_p."""
+    at = (counts.mate_place + 1.0) / (counts.place + 1.0)
+    return counts.per_user(counts.hit(size) * at) / counts.num_pos
+
+
+@metric
+def mrr(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
+    """1/min r_p, or 0 beyond ℓ."""
+    return np.maximum.reduceat(counts.hit(size) / (counts.place + 1.0), counts.starts)
+
+
+@metric
+def hit(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
+    """Whether any held-out item is among the first ℓ."""
+    return (counts.per_user(counts.hit(size)) > 0).astype(float)
+
+
+@metric
+def novelty(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
+    """Mean of −log₂ p̂_j over a list, p̂_j the share of users with j in train (1/m at least)."""
+    if counts.train is None:
+        return np.full(len(counts.users), np.nan)
+    return list_novelty(counts.lists[:, :size], counts.train)
+
+
+@metric
+def diversity(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
+    """Mean of 1 − cos over the pairs of a list; a list of one has none."""
+    if size < 2:
+        return np.full(len(counts.users), np.nan)
+    return list_diversity(counts.lists[:, :size], counts.item_features)
+
+
+@metric
+def coverage(counts: Counts, size: int) -> float:
+    """The share of the catalogue that somebody is shown."""
+    return list_coverage(counts.lists[:, :size], len(counts.item_features))
+
+
+def weighted_auc(
+    counts: Counts, mass: np.ndarray, a: np.ndarray, among: Any = True
+) -> Float[np.ndarray, " u"]:
+    """Σ_p a_p [1 − (above + ½ level)/mass] over the p that count, by Σ_p a_p over all."""
+    above = counts.above if counts.weight_above is None else counts.weight_above
+    level = counts.level if counts.weight_level is None else counts.weight_level
+    wins = 1 - share(above + 0.5 * level, counts.repeated(mass))
+    return share(counts.per_user(a * among * wins), counts.per_user(a))
+
+
+def list_coverage(lists: np.ndarray, num_items: int) -> float:
+    """The share of the catalogue that somebody is shown."""
+    return len(np.unique(lists[lists >= 0])) / num_items
+
+
+def list_novelty(lists: np.ndarray, train: Interactions) -> Float[np.ndarray, " u"]:
+    """Mean of −log₂ p̂_j over a list, p̂_j the share of users with j in train (1/m at least)."""
+    counts = np.bincount(np.asarray(train.indices), minlength=train.num_items)
+    surprise = -np.log2(np.maximum(counts, 1) / train.num_users)
+    real = lists >= 0
+    return share((surprise[lists] * real).sum(1), real.sum(1).astype(float))
+
+
+def list_diversity(lists: np.ndarray, features: Any) -> Float[np.ndarray, " u"]:
+    """Mean of 1 − cos(f_j, f_j′) over the pairs of a list: 1 − (‖Σ f̂‖² − Σ ‖f̂‖²)/(ℓ(ℓ − 1))."""
+    features = np.asarray(features)
+    norms = np.linalg.norm(features, axis=1, keepdims=True)
+    unit = features / np.where(norms > 0, norms, 1)
+    result = np.empty(len(lists))
+    for block in ranking.blocks(len(lists), 4096):
+        real = lists[block] >= 0
+        vectors = (unit[lists[block]] * real[:, :, None]).astype(np.float64)  # [b, ℓ, d]
+        size = real.sum(1).astype(float)
+        inner = (vectors.sum(1) ** 2).sum(1) - (vectors**2).sum((1, 2))
+        result[block] = 1 - share(inner, size * (size - 1))
+    return result
+
+
+def share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """part / whole; NaN where there is nothing."""
+    return part / np.where(whole > 0, whole, np.nan)

@@ -1,0 +1,65 @@
+"""A rising series of β: from a smooth loss to a steep one (the paper's Section 2)."""
+
+from mfauc_jax._core.factors import Factors
+from mfauc_jax._core.fields import part, series
+from mfauc_jax.objective.equation import Objective
+from mfauc_jax.problem import Problem
+from mfauc_jax.solvers import base
+from mfauc_jax.solvers.minibatch import Minibatch
+
+
+class Continuation(base.Solver):
+    """A solver around a solver: its iterations are shared out evenly among the values of β."""
+
+    inner: base.Solver = part(Minibatch(), base.Solver, help="the solver that takes the steps")
+    betas: tuple[float, ...] = series((1.0, 2.0, 4.0), above=0, help="β, rising")
+
+    @property
+    def iterations(self) -> int:  # pyright: ignore
+        """Of the solver inside, over the whole series."""
+        return self.inner.iterations
+
+    def check(self, objective: Objective) -> None:
+        """The loss must have a β, and the inner solver must take it."""
+        if "beta" not in objective.loss.specs():
+            raise ValueError(
+                f"the loss {objective.loss.name} has no β to raise: use sigmoid or logistic"
+            )
+        self.inner.check(objective)
+
+    def stages(self, objective: Objective) -> tuple[Objective, ...]:
+        """Eq. 3 with each β in turn."""
+        loss = objective.loss
+        return tuple(objective._replace(loss=loss.replace(beta=beta)) for beta in self.betas)
+
+    def seen_by_step(self, objective: Objective) -> Objective:
+        """What the inner solver sees."""
+        return self.inner.seen_by_step(objective)
+
+    def order(self, X, seed):
+        """The users as the inner solver wants them."""
+        return self.inner.order(X, seed)
+
+    def start(self, start, key, X, rank) -> Factors:
+        """Where the inner solver starts."""
+        return self.inner.start(start, key, X, rank)
+
+    def for_update(self) -> base.Solver:
+        """The inner solver, at the last β."""
+        return self.inner.for_update()
+
+    def prepare(self, problem: Problem):
+        """The data as the inner solver wants it."""
+        return self.inner.prepare(problem)
+
+    def init(self, problem: Problem, factors: Factors) -> base.State:
+        """The inner solver's state."""
+        return self.inner.init(problem, factors)
+
+    def step(self, objective, key, state, data):
+        """One iteration of the inner solver."""
+        return self.inner.step(objective, key, state, data)
+
+    def read(self, state, like) -> Factors:
+        """What the inner solver's caller keeps."""
+        return self.inner.read(state, like)
