@@ -4,10 +4,11 @@
 
 with D = {(i, p, q): p ∈ ω_i, q ∈ ω̄_i}, so that user i counts ∝ N_i M_i and a row's regulariser ∝
 how often it is met. The framework's logistic + identity counts every user alike: the two agree only
-if N_i is the same for all (theory/README.md, E11). That case is `objective.make("logistic")`.
+if N_i is the same for all (theory/README.md, E11). That case is `equation.make("logistic")`.
 """
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -15,7 +16,7 @@ from jaxtyping import Array, Float, Key
 
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines import pairwise
-from mfauc_jax.baselines.pairwise import Examples, Hyper, Picked, Sizes
+from mfauc_jax.baselines.pairwise import Descent, Examples, Picked
 from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import losses, sampling
@@ -45,38 +46,23 @@ class Triple:
         return Picked(pos, neg, 1.0 - hit.astype(u.dtype))
 
 
+DEFAULTS = Descent(reg=0.002, epochs=40, bootstrap=True)
+
+
 def fit(
-    key: Key[Array, ""],
-    X: Interactions,
-    *,
-    rank: int = 32,
-    learning_rate: ArrayLike = 0.05,
-    reg: ArrayLike = 0.002,
-    epochs: ArrayLike = 40,
-    batch: int | None = None,
-    adaptive: bool = True,
-    bias: bool = False,
-    tries: int = 1,
-    popular: bool = False,
+    key: Key[Array, ""], X: Interactions, *, tries: int = 1, popular: bool = False, **changes: Any
 ) -> Factors:
     """LearnBPR: bootstrap draws from D, minibatched.
 
     Args:
         key: for the start and the draws.
         X: the positives.
-        rank: k.
-        learning_rate: α.
-        reg: λ, per occurrence.
-        epochs: of nnz draws each.
-        batch: draws a step; by default `pairwise.batch_size`.
-        adaptive: Adagrad rows, which need fewer epochs; False is the paper's plain descent.
-        bias: an item bias, as the last of k + 1 columns.
         tries: of a negative; 1 is the paper (see `Triple`).
         popular: negatives ∝ their popularity.
+        changes: of `DEFAULTS`, such as rank or learning_rate.
     """
-    sizes = Sizes(rank=rank, batch=batch, bias=bias, adaptive=adaptive, bootstrap=True)
-    hyper = Hyper(learning_rate, reg, epochs)
-    return pairwise.fit_users(key, X, losses.logistic, Triple(tries, popular), hyper, sizes)
+    descent = DEFAULTS.replace(**changes)
+    return pairwise.fit_users(key, X, losses.logistic, Triple(tries, popular), descent)
 
 
 def objective(factors: Factors, X: Interactions, *, reg: ArrayLike = 0.0) -> Float[Array, ""]:

@@ -78,12 +78,7 @@ def chunked(bucket: Bucket, users_per_step: int) -> Bucket:
     """The bucket with its users in [c, b]; padding has `real` 0 everywhere."""
     count, P = bucket.items.shape
     b = max(1, min(count, users_per_step, PAIRS // P**2))
-    pad = -count % b
-
-    def cut(a):
-        return jnp.pad(a, [(0, pad)] + [(0, 0)] * (a.ndim - 1)).reshape(-1, b, *a.shape[1:])
-
-    return Bucket(*(cut(a) for a in bucket))
+    return Bucket(*(ragged.cut(a, b) for a in bucket))
 
 
 @jax.jit

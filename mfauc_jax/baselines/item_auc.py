@@ -6,14 +6,14 @@ Nothing is learnt for a user, so a new one is scored from its positives alone.
 """
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines import pairwise
-from mfauc_jax.baselines.pairwise import Examples, Hyper, Picked, Sizes
+from mfauc_jax.baselines.pairwise import Descent, Examples, Picked
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import sampling
 
@@ -31,34 +31,18 @@ class Uniform:
         return Picked(pos, jnp.minimum(neg, X.num_items - 1), (num_neg > 0).astype(u.dtype))
 
 
-def fit(
-    key: Key[Array, ""],
-    X: Interactions,
-    *,
-    rank: int = 32,
-    learning_rate: ArrayLike = 0.05,
-    reg: ArrayLike = 0.0,
-    epochs: ArrayLike = 50,
-    per_user: int = 8,
-    adaptive: bool = True,
-    max_norm: float | None = None,
-) -> Factors:
+DEFAULTS = Descent(epochs=50)
+
+
+def fit(key: Key[Array, ""], X: Interactions, **changes: Any) -> Factors:
     """Stochastic descent; U of the result is the mean of each user's item vectors.
 
     Args:
         key: for the start and the draws.
         X: the positives.
-        rank: k.
-        learning_rate: α.
-        reg: λ, per occurrence.
-        epochs: of one visit to every user.
-        per_user: pairs a visit.
-        adaptive: Adagrad rows; False is plain descent.
-        max_norm: C of the constraint |v_j| ≤ C, if any.
+        changes: of `DEFAULTS`, such as rank, per_user or max_norm.
     """
-    sizes = Sizes(rank=rank, per_user=per_user, adaptive=adaptive, max_norm=max_norm)
-    hyper = Hyper(learning_rate, reg, epochs)
-    return pairwise.fit_items(key, X, pairwise.hinge, Uniform(), hyper, sizes)
+    return pairwise.fit_items(key, X, pairwise.hinge, Uniform(), DEFAULTS.replace(**changes))
 
 
 def user_vectors(V: Float[Array, "n k"], X: Interactions) -> Float[Array, "m k"]:

@@ -19,7 +19,8 @@ from jaxtyping import Array, Float, Int, Key
 
 from mfauc_jax._core import draws
 from mfauc_jax._core.factors import Factors
-from mfauc_jax.baselines import walk
+from mfauc_jax._core.fields import Settings, count, flag, number, size
+from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.solvers import base
 
@@ -44,24 +45,27 @@ class Examples(NamedTuple):
 Pick = Callable[[Key[Array, ""], Interactions, Examples], Picked]  # hashable: it is static
 
 
-class Hyper(NamedTuple):
-    """Numbers of the descent, all traced."""
+class Descent(Settings):
+    """The numbers and sizes of a descent on sampled pairs."""
 
-    learning_rate: Any = 0.05
-    reg: Any = 0.0  # λ, per occurrence
-    epochs: Any = 20
-
-
-class Sizes(NamedTuple):
-    """What the compiled program depends on."""
-
-    rank: int = 32
-    batch: int | None = None  # examples a step, in the user–item model; see `batch_size`
-    per_user: int = 8  # examples a visit, in the item-factor model
-    bias: bool = False  # an item bias, as a last column of V against 1 in U
-    adaptive: bool = True  # Adagrad; False is plain descent
-    max_norm: float | None = None  # rows of U and V are projected back to this norm
-    bootstrap: bool = False  # an epoch draws nnz positives with replacement, not each once
+    rank: int = size(32, help="k")
+    learning_rate: float = number(0.05, above=0, help="α")
+    reg: float = number(0.0, least=0, help="λ, per occurrence")
+    epochs: int = count(20, least=1, help="of nnz draws each, or of one visit to every user")
+    batch: int | None = size(
+        None, optional=True, help="draws per step in the user–item model; see `batch_size`"
+    )
+    per_user: int = size(8, help="pairs per visit in the item-factor model")
+    bias: bool = flag(False, help="an item bias, as a last column of V against 1 in U")
+    adaptive: bool = flag(
+        True, help="Adagrad rows, which need fewer epochs; False is plain descent"
+    )
+    max_norm: float | None = number(
+        None, above=0, optional=True, help="C of the constraints |u_i|, |v_j| ≤ C"
+    )
+    bootstrap: bool = flag(
+        False, help="an epoch draws nnz positives with replacement, not each once"
+    )
 
 
 class Table(NamedTuple):
@@ -106,17 +110,17 @@ def start(key: Key[Array, ""], X: Interactions, rank: int, bias: bool) -> Factor
 
 
 def fit_users(
-    key: Key[Array, ""], X: Interactions, loss: Callable, pick: Pick, hyper: Hyper, sizes: Sizes
+    key: Key[Array, ""], X: Interactions, loss: Callable, pick: Pick, descent: Descent
 ) -> Factors:
     """The user–item model, s_ij = u_i·v_j. An epoch takes every positive once, or draws nnz."""
     key_start, key_epochs = jax.random.split(key)
-    begin = start(key_start, X, sizes.rank, sizes.bias)
-    return _users(key_epochs, X, X.rows, begin, hyper, loss, pick, sizes)
+    begin = start(key_start, X, descent.rank, descent.bias)
+    return _users(key_epochs, X, X.rows, begin, descent, loss, pick)
 
 
-@partial(jax.jit, static_argnames=("loss", "pick", "sizes"))
-def _users(key, X, owners, begin, hyper, loss, pick, sizes):
-    batch = min(sizes.batch or batch_size(X.nnz), X.nnz)
+@partial(jax.jit, static_argnames=("loss", "pick"))
+def _users(key, X, owners, begin, descent, loss, pick):
+    batch = min(descent.batch or batch_size(X.nnz), X.nnz)
     steps = -(-X.nnz // batch)
     key_order, key = jax.random.split(key)
     # [steps, batch]: every positive once, and the first few again in what is left of the last batch
@@ -124,19 +128,19 @@ def _users(key, X, owners, begin, hyper, loss, pick, sizes):
 
     def step(s, tables, turn, key):
         key_pick, key_slot = jax.random.split(jax.random.fold_in(key, s))
-        if sizes.bootstrap:
+        if descent.bootstrap:
             slot = below(key_slot, (batch,), X.nnz)
         else:
             slot = turned(order, turn, s)
         users, (U, V) = owners[slot], (table.rows for table in tables)
         u = U[users]
         pos, neg, weight = pick(key_pick, X, Examples(users, X.indices[slot], u, V))
-        du, *dv = jax.grad(pair_loss, (0, 1, 2))(u, V[pos], V[neg], weight, loss, hyper.reg)
-        du = du.at[:, -1].set(0.0) if sizes.bias else du
-        by_user = descend(tables[0], users, du, hyper.learning_rate, sizes.adaptive)
+        du, *dv = jax.grad(pair_loss, (0, 1, 2))(u, V[pos], V[neg], weight, loss, descent.reg)
+        du = du.at[:, -1].set(0.0) if descent.bias else du
+        by_user = descend(tables[0], users, du, descent.learning_rate, descent.adaptive)
         items, dv = jnp.concatenate([pos, neg]), jnp.concatenate(dv)
-        by_item = descend(tables[1], items, dv, hyper.learning_rate, sizes.adaptive)
-        return project(by_user, sizes), project(by_item, sizes)
+        by_item = descend(tables[1], items, dv, descent.learning_rate, descent.adaptive)
+        return project(by_user, descent), project(by_item, descent)
 
     def epoch(e, tables):
         key_turn, key_steps = jax.random.split(jax.random.fold_in(key, e))
@@ -144,7 +148,7 @@ def _users(key, X, owners, begin, hyper, loss, pick, sizes):
         return jax.lax.fori_loop(0, steps, partial(step, turn=turn, key=key_steps), tables)
 
     tables = tuple(Table(F, jnp.ones_like(F)) for F in begin)
-    tables = jax.lax.fori_loop(0, hyper.epochs, epoch, tables)
+    tables = jax.lax.fori_loop(0, descent.epochs, epoch, tables)
     return Factors(*(table.rows for table in tables))
 
 
@@ -156,7 +160,7 @@ def turned(
 
 
 def fit_items(
-    key: Key[Array, ""], X: Interactions, loss: Callable, pick: Pick, hyper: Hyper, sizes: Sizes
+    key: Key[Array, ""], X: Interactions, loss: Callable, pick: Pick, descent: Descent
 ) -> Factors:
     """The item-factor model, u_i = (1/N_i) Σ_{p ∈ ω_i} v_p. An epoch makes about m visits.
 
@@ -164,19 +168,19 @@ def fit_items(
     are visited together. The U of the result is that mean, so new users need no training.
     """
     key_start, key_epochs = jax.random.split(key)
-    begin = start(key_start, X, sizes.rank, False).V
-    return _items(key_epochs, walk.make(X), begin, hyper, loss, pick, sizes)
+    begin = start(key_start, X, descent.rank, False).V
+    return _items(key_epochs, ragged.walk(X), begin, descent, loss, pick)
 
 
-@partial(jax.jit, static_argnames=("loss", "pick", "sizes"))
-def _items(key, by_user, begin, hyper, loss, pick, sizes):
+@partial(jax.jit, static_argnames=("loss", "pick"))
+def _items(key, by_user, begin, descent, loss, pick):
     X, num_chunks = by_user.X, by_user.chunks.shape[0]
 
     def mean(rows, V):
         def add(total, slots, real):
             return total + jnp.einsum("bw,bwk->bk", real.astype(V.dtype), V[X.indices[slots]])
 
-        total = walk.fold(by_user, rows, add, jnp.zeros((rows.shape[0], V.shape[1]), V.dtype))
+        total = ragged.fold(by_user, rows, add, jnp.zeros((rows.shape[0], V.shape[1]), V.dtype))
         return total / jnp.maximum(lengths(rows), 1)[:, None]
 
     def lengths(rows):
@@ -186,30 +190,30 @@ def _items(key, by_user, begin, hyper, loss, pick, sizes):
     def step(s, table):
         key_chunk, key_slot, key_pick = jax.random.split(jax.random.fold_in(key, s), 3)
         rows, V = by_user.chunks[below(key_chunk, (), num_chunks)], table.rows
-        count = lengths(rows)
-        u = jnp.repeat(mean(rows, V), sizes.per_user, 0)
-        users = jnp.repeat(jnp.minimum(rows, X.num_users - 1), sizes.per_user)
+        taken = lengths(rows)
+        u = jnp.repeat(mean(rows, V), descent.per_user, 0)
+        users = jnp.repeat(jnp.minimum(rows, X.num_users - 1), descent.per_user)
         slot = X.indptr[users] + below(key_slot, users.shape, X.row_lengths[users])
         pos, neg, weight = pick(key_pick, X, Examples(users, X.indices[slot], u, V))
-        weight = weight * jnp.repeat(count > 0, sizes.per_user) / sizes.per_user
-        du, *dv = jax.grad(pair_loss, (0, 1, 2))(u, V[pos], V[neg], weight, loss, hyper.reg)
-        du = du.reshape(rows.shape[0], sizes.per_user, -1).sum(1)
-        du = du / jnp.maximum(count, 1)[:, None]  # ∂u/∂v_p = 1/N_i
+        weight = weight * jnp.repeat(taken > 0, descent.per_user) / descent.per_user
+        du, *dv = jax.grad(pair_loss, (0, 1, 2))(u, V[pos], V[neg], weight, loss, descent.reg)
+        du = du.reshape(rows.shape[0], descent.per_user, -1).sum(1)
+        du = du / jnp.maximum(taken, 1)[:, None]  # ∂u/∂v_p = 1/N_i
 
-        def spread(table, slots, real):
+        def share_out(table, slots, real):
             each = jnp.where(real[:, :, None], du[:, None, :], 0.0)
             places = X.indices[slots].ravel()
             each = each.reshape(-1, each.shape[-1])
-            return descend(table, places, each, hyper.learning_rate, sizes.adaptive)
+            return descend(table, places, each, descent.learning_rate, descent.adaptive)
 
         items, dv = jnp.concatenate([pos, neg]), jnp.concatenate(dv)
-        table = walk.fold(by_user, rows, spread, table)
-        table = descend(table, items, dv, hyper.learning_rate, sizes.adaptive)
-        return project(table, sizes)
+        table = ragged.fold(by_user, rows, share_out, table)
+        table = descend(table, items, dv, descent.learning_rate, descent.adaptive)
+        return project(table, descent)
 
     table = Table(begin, jnp.ones_like(begin))
-    V = jax.lax.fori_loop(0, hyper.epochs * num_chunks, step, table).rows
-    return Factors(walk.map_rows(by_user, partial(mean, V=V)), V)
+    V = jax.lax.fori_loop(0, descent.epochs * num_chunks, step, table).rows
+    return Factors(ragged.map_rows(by_user, partial(mean, V=V)), V)
 
 
 def batch_size(nnz: int) -> int:
@@ -226,11 +230,11 @@ def below(key: Key[Array, ""], shape: tuple[int, ...], bound) -> Int[Array, "...
     return draws.below(draws.words(key, shape), bound)
 
 
-def project(table: Table, sizes: Sizes) -> Table:
+def project(table: Table, descent: Descent) -> Table:
     """Rows longer than `max_norm` are shortened to it; the bias column is left out of it."""
-    if sizes.max_norm is None:
+    if descent.max_norm is None:
         return table
-    head = table.rows[:, : sizes.rank]
+    head = table.rows[:, : descent.rank]
     norms = jnp.sqrt((head * head).sum(1))
-    shortened = head * jnp.minimum(1.0, sizes.max_norm / norms)[:, None]
-    return table._replace(rows=table.rows.at[:, : sizes.rank].set(shortened))
+    shortened = head * jnp.minimum(1.0, descent.max_norm / norms)[:, None]
+    return table._replace(rows=table.rows.at[:, : descent.rank].set(shortened))

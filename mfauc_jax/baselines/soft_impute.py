@@ -12,16 +12,16 @@ the other reading, in which Ω is every cell and zeros are zeros.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from mfauc_jax._core.factors import Factors
-from mfauc_jax.baselines import walk
-from mfauc_jax.baselines.walk import Walk
+from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.data.ragged import Walk
 
 RHOS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)  # the authors' path
 
@@ -34,20 +34,9 @@ class Svd(NamedTuple):
     Q: Float[Array, "n w"]
 
 
-def fit(
-    key: Key[Array, ""],
-    X: Interactions,
-    *,
-    rank: int = 32,
-    rhos: tuple[float, ...] = RHOS,
-    iterations: int = 10,
-    power: int = 2,
-    oversample: int = 10,
-) -> Factors:
-    """The last point of the path (see `path`)."""
-    every = path(
-        key, X, rank=rank, rhos=rhos, iterations=iterations, power=power, oversample=oversample
-    )
+def fit(key: Key[Array, ""], X: Interactions, **options: Any) -> Factors:
+    """The last point of the path, with the options of `path`."""
+    every = path(key, X, **options)
     return Factors(every.U[-1], every.V[-1])
 
 
@@ -72,7 +61,7 @@ def path(
         power: products with A Aᵀ in each randomised SVD, which starts from the last one's vectors.
         oversample: columns of the sketch beyond k.
     """
-    by_user, by_item = walk.make(X), walk.make(X.transpose())
+    by_user, by_item = ragged.walk(X), ragged.walk(X.transpose())
     sketch = _sketch(key, X, rank, oversample)
     sizes = (rank, iterations, power)
     return _path(by_user, by_item, sketch, jnp.asarray(rhos, float), sizes)
@@ -88,7 +77,7 @@ def svd(
     oversample: int = 10,
 ) -> Factors:
     """S_λ(X) with λ = ρ σ₁(X): Soft Impute's fixed point when every zero is observed (PureSVD)."""
-    by_user, by_item = walk.make(X), walk.make(X.transpose())
+    by_user, by_item = ragged.walk(X), ragged.walk(X.transpose())
     sketch = _sketch(key, X, rank, oversample)
     return _observed(by_user, by_item, sketch, jnp.asarray(rho, float), (rank, power))
 
@@ -176,9 +165,9 @@ def product(
             missing = 1.0 - jnp.einsum("bk,bwk->bw", u, V[items])
             return total + jnp.einsum("bw,bwk->bk", jnp.where(real, missing, 0.0), B[items])
 
-        return walk.fold(by_user, rows, add, jnp.zeros((rows.shape[0], B.shape[1]), B.dtype))
+        return ragged.fold(by_user, rows, add, jnp.zeros((rows.shape[0], B.shape[1]), B.dtype))
 
-    return walk.map_rows(by_user, solve) + U @ (V.T @ B)
+    return ragged.map_rows(by_user, solve) + U @ (V.T @ B)
 
 
 def _nothing(by_user, sketch) -> Svd:

@@ -9,16 +9,16 @@ has (theory/README.md, E47).
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Key
 
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines import pairwise
-from mfauc_jax.baselines.pairwise import Examples, Hyper, Picked, Sizes
+from mfauc_jax.baselines.pairwise import Descent, Examples, Picked
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective.sampling import contains
 
@@ -68,10 +68,10 @@ class FirstViolation:
             rows = jnp.minimum(stuck, b - 1)
             violates = violates.at[stuck, at[rows]].set(False, mode="drop")
             found = look(users[rows], items[rows], violates[rows])
-            held = (
+            after = (
                 a.at[stuck].set(new, mode="drop") for a, new in zip(state[1:], found, strict=True)
             )
-            return violates, *held
+            return violates, *after
 
         state = violates, *look(users, items, violates)
         violates, at, neg, _ = jax.lax.while_loop(lambda s: s[3].any(), next_violator, state)
@@ -103,73 +103,44 @@ class OrderStatistic:
         return FirstViolation(self.trials)(key_neg, X, examples._replace(pos=pos))
 
 
-def fit(
-    key: Key[Array, ""],
-    X: Interactions,
-    *,
-    rank: int = 32,
-    learning_rate: ArrayLike = 0.05,
-    reg: ArrayLike = 0.0,
-    epochs: ArrayLike = 20,
-    batch: int | None = None,
-    trials: int = 10,
-    bias: bool = False,
-    max_norm: float | None = None,
-) -> Factors:
+DEFAULTS = Descent(epochs=20)
+ITEM_DEFAULTS = Descent(epochs=50)
+
+
+def fit(key: Key[Array, ""], X: Interactions, *, trials: int = 10, **changes: Any) -> Factors:
     """WARP on the user–item model, with LightFM's Adagrad and defaults.
 
     Args:
         key: for the start and the draws.
         X: the positives.
-        rank: k.
-        learning_rate: α.
-        reg: λ, per occurrence.
-        epochs: of nnz draws each.
-        batch: draws a step; by default `pairwise.batch_size`.
         trials: of a violating negative.
-        bias: an item bias, as the last of k + 1 columns.
-        max_norm: C of the constraints |u_i|, |v_j| ≤ C, if any.
+        changes: of `DEFAULTS`, such as rank or epochs.
     """
-    sizes = Sizes(rank=rank, batch=batch, bias=bias, max_norm=max_norm)
-    hyper = Hyper(learning_rate, reg, epochs)
-    return pairwise.fit_users(key, X, pairwise.hinge, FirstViolation(trials), hyper, sizes)
+    descent = DEFAULTS.replace(**changes)
+    return pairwise.fit_users(key, X, pairwise.hinge, FirstViolation(trials), descent)
 
 
 def fit_kos(
     key: Key[Array, ""],
     X: Interactions,
     *,
-    rank: int = 32,
-    learning_rate: ArrayLike = 0.05,
-    reg: ArrayLike = 0.0,
-    epochs: ArrayLike = 20,
-    batch: int | None = None,
     places: tuple[float, ...] = MEDIAN,
     trials: int = 10,
-    bias: bool = False,
-    max_norm: float | None = None,
+    **changes: Any,
 ) -> Factors:
     """k-OS WARP on the user–item model: `places` are the odds of the ranks among K positives."""
-    sizes = Sizes(rank=rank, batch=batch, bias=bias, max_norm=max_norm)
-    hyper = Hyper(learning_rate, reg, epochs)
-    return pairwise.fit_users(key, X, pairwise.hinge, OrderStatistic(places, trials), hyper, sizes)
+    pick = OrderStatistic(places, trials)
+    return pairwise.fit_users(key, X, pairwise.hinge, pick, DEFAULTS.replace(**changes))
 
 
 def fit_items(
     key: Key[Array, ""],
     X: Interactions,
     *,
-    rank: int = 32,
-    learning_rate: ArrayLike = 0.05,
-    reg: ArrayLike = 0.0,
-    epochs: ArrayLike = 50,
-    per_user: int = 8,
-    trials: int = 10,
     places: tuple[float, ...] | None = None,
-    max_norm: float | None = None,
+    trials: int = 10,
+    **changes: Any,
 ) -> Factors:
     """WARP, or with `places` k-OS, on the item-factor model (see `item_auc`)."""
-    sizes = Sizes(rank=rank, per_user=per_user, max_norm=max_norm)
     pick = FirstViolation(trials) if places is None else OrderStatistic(places, trials)
-    hyper = Hyper(learning_rate, reg, epochs)
-    return pairwise.fit_items(key, X, pairwise.hinge, pick, hyper, sizes)
+    return pairwise.fit_items(key, X, pairwise.hinge, pick, ITEM_DEFAULTS.replace(**changes))

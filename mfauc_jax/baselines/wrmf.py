@@ -14,10 +14,11 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
 from mfauc_jax._core.factors import Factors
-from mfauc_jax.baselines import walk
-from mfauc_jax.baselines.walk import Walk
+from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.data.ragged import Walk
 from mfauc_jax.solvers import base
+from mfauc_jax.solvers.alternating import conjugate_gradients
 
 
 def fit(
@@ -49,7 +50,9 @@ def fit(
     """
     start = base.gaussian(key, *X.shape, rank, 0.1)
     regs = scaled_reg(X, reg, reg_power, reg_offset)
-    return _alternate(start, walk.make(X), walk.make(X.transpose()), regs, alpha, sweeps, cg_steps)
+    return _alternate(
+        start, ragged.walk(X), ragged.walk(X.transpose()), regs, alpha, sweeps, cg_steps
+    )
 
 
 def scaled_reg(
@@ -90,14 +93,14 @@ def half_sweep(
                 excess = jnp.where(real, alpha * strength, 0.0).astype(V.dtype)
                 return add(total, V[X.indices[slots]], excess, excess + real.astype(V.dtype))
 
-            return walk.fold(by_user, rows, with_confidence, initial)
+            return ragged.fold(by_user, rows, with_confidence, initial)
 
         if cg_steps is None:
             return _cholesky(gram, lam, over_positives)
         u = U.at[rows].get(mode="clip")
         return _conjugate_gradients(u, gram, lam, over_positives, cg_steps)
 
-    return walk.map_rows(by_user, solve)
+    return ragged.map_rows(by_user, solve)
 
 
 def _cholesky(gram, lam, over_positives) -> Float[Array, "b k"]:
@@ -117,32 +120,18 @@ def _cholesky(gram, lam, over_positives) -> Float[Array, "b k"]:
 def _conjugate_gradients(u, gram, lam, over_positives, steps: int) -> Float[Array, "b k"]:
     """`steps` steps from u on b systems at once, without forming their matrices.
 
-    Takács, Pilászy, Tikk 2011: O(N_i k + k²) a step, and two or three are enough because the last
+    Takács, Pilászy, Tikk 2011: O(N_i k + k²) per step, and two or three are enough because the last
     sweep's u is near.
     """
-    tiny = jnp.finfo(u.dtype).tiny
 
-    def shared(p):  # (VᵀV + λI) p
-        return p @ gram + lam[:, None] * p
+    def gradient(x, wanted, seen):  # A x − wanted · rhs, A = VᵀV + λI + Σ_p excess v vᵀ
+        def add(total, V_pos, excess, target):
+            score = jnp.einsum("bwk,bk->bw", V_pos, x)
+            return total + jnp.einsum("bw,bwk->bk", excess * score - wanted * target, V_pos)
 
-    def apply(total, V_pos, excess, _, p):
-        score = jnp.einsum("bwk,bk->bw", V_pos, p)
-        return total + jnp.einsum("bw,bwk->bk", excess * score, V_pos)
+        return over_positives(add, x @ gram + lam[:, None] * x), seen
 
-    def residual(total, V_pos, excess, target):
-        score = jnp.einsum("bwk,bk->bw", V_pos, u)
-        return total + jnp.einsum("bw,bwk->bk", target - excess * score, V_pos)
-
-    def step(_, state):
-        u, r, p, rr = state
-        Ap = over_positives(partial(apply, p=p), shared(p))
-        size = (rr / jnp.maximum((p * Ap).sum(1), tiny))[:, None]
-        u, r = u + size * p, r - size * Ap
-        new = (r * r).sum(1)
-        return u, r, r + (new / jnp.maximum(rr, tiny))[:, None] * p, new
-
-    r = over_positives(residual, -shared(u))
-    return jax.lax.fori_loop(0, steps, step, (u, r, r, (r * r).sum(1)))[0]
+    return conjugate_gradients(gradient, u, (), lambda _: 1.0, steps, axis=1)[0]
 
 
 @partial(jax.jit, static_argnames="cg_steps")

@@ -7,8 +7,9 @@ import jax
 import numpy as np
 
 from mfauc_jax import data
-from mfauc_jax.cli import options, output, serving
+from mfauc_jax.cli import options, output
 from mfauc_jax.cli.output import UsageError, note
+from mfauc_jax.data import ids as id_columns
 from mfauc_jax.data import ratings, splits
 from mfauc_jax.data.interactions import Interactions
 
@@ -69,7 +70,7 @@ def add_to(commands: Any, everything: bool) -> None:
 
 
 def show(args: argparse.Namespace) -> None:
-    """A line a data set."""
+    """One line per data set."""
     for name, dataset in data.DATASETS.items():
         try:
             state = f"in {ratings.find(name, args.data_dir)[0].parent}"
@@ -108,7 +109,7 @@ def describe(args: argparse.Namespace) -> None:
                 strict=True,
             )
         )
-        found[f"{kind}_ids"] = serving.ids_of(X, kind)[:3].tolist()
+        found[f"{kind}_ids"] = id_columns.of(X, kind)[:3].tolist()
     if args.format == "json":
         print(output.as_json(found))
         return
@@ -146,5 +147,5 @@ def _frame(X: Interactions, part: Interactions) -> Any:
     import polars as pl
 
     rows, columns = part.to_scipy().tocoo().coords
-    users, items = serving.ids_of(X, "user")[rows], serving.ids_of(X, "item")[columns]
+    users, items = id_columns.of(X, "user")[rows], id_columns.of(X, "item")[columns]
     return pl.DataFrame({"user": users, "item": items})

@@ -1,7 +1,6 @@
-"""`mfauc fit` and `mfauc select`: from ratings to a model file, and to good hyper-parameters."""
+"""`mfauc fit` and `mfauc select`: from ratings to a model file, and to good settings."""
 
 import argparse
-import dataclasses
 import pathlib
 import shutil
 import tempfile
@@ -10,13 +9,15 @@ from typing import Any
 
 import jax
 
-from mfauc_jax._core import registry
-from mfauc_jax.cli import options, output
+from mfauc_jax.cli import options, output, settings
 from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data import splits
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.model import MFAUC
+from mfauc_jax.solvers import Continuation
 from mfauc_jax.training import selection
+from mfauc_jax.training.checkpoints import Checkpoints
+from mfauc_jax.training.watch import Watch
 
 
 def add_to(commands: Any, everything: bool) -> None:
@@ -30,7 +31,7 @@ def add_to(commands: Any, everything: bool) -> None:
         everything,
     )
     options.add_ratings(made, "RATINGS", everything)
-    options.add_model(made, everything)
+    settings.add_model(made, everything)
     add = made.add_argument_group("fit").add_argument
     add("--out", required=True, metavar="MODEL", help="the model file; an old one is replaced")
     add(
@@ -39,23 +40,25 @@ def add_to(commands: Any, everything: bool) -> None:
         type=options.number(int, 1),
         const=3,
         metavar="N",
-        help="choose the iteration by N held-out items a user (3)",
+        help="choose the iteration by N held-out items per user (3)",
     )
     add("--plot", metavar="FILE", help="learning curves, as .png, .pdf or .svg")
+    settings.add_settings(add, Watch, "", everything, short=("metric", "patience"))
+    settings.add_settings(add, Checkpoints, "checkpoint_", everything, short=("folder",))
 
     made = options.command(
         commands,
         "select",
         select,
-        "select RATINGS --grid reg=0.1,1,10 [--grid …] [options]",
-        "try a grid of hyper-parameters on held-out positives",
+        "select RATINGS --grid strength=0.2,0.4,0.8 [--grid …] [options]",
+        "try a grid of settings on held-out positives",
         everything,
     )
     options.add_ratings(made, "RATINGS", everything)
-    options.add_model(made, everything, without=selection.IDLE)
+    settings.add_model(made, everything)
     add = made.add_argument_group("select").add_argument
     add("--grid", action="append", required=True, metavar="NAME=A,B", help="values to try")
-    add("--out", metavar="JSON", help="the winner's hyper-parameters, for `mfauc fit --params`")
+    add("--out", metavar="JSON", help="the winner's settings, for `mfauc fit --params`")
     add("--criterion", default="f1@5", metavar="M", help="what decides: auc, ndcg@10, … (f1@5)")
     at_least_1 = options.number(int, 1)
     add("--splits", type=at_least_1, default=3, metavar="N", help="random hold-outs (3)")
@@ -69,16 +72,19 @@ def fit(args: argparse.Namespace) -> int:
     """Read, fit, save; 130 if Ctrl-C ended the fit early (what there was is saved)."""
     output.check_drawable(args.plot)
     output.check_writable(args.out)
-    model = options.model(args)
+    model, watch = settings.model(args), settings.settings(args, Watch)
+    if watch.patience is not None and not args.validate:
+        raise UsageError(f"--patience {watch.patience} counts validations: add --validate")
+    kept = settings.settings(args, Checkpoints, "checkpoint_") if _has_folder(args) else None
     X = options.read(args)
     note(args, f"{X.num_users} users × {X.num_items} items, {X.nnz} positives")
-    if args.plot and not args.validate and not model.record_every:
-        model = dataclasses.replace(model, record_every=1)
-    begun = time.perf_counter()
-    history = None
+    begun, history = time.perf_counter(), None
     if args.validate:
-        model, history = _validated(args, model, X)
-    model.fit(X)
+        model, history = _validated(args, model, X, watch, kept)
+        watch, kept = watch.replace(patience=None), _within(kept, "final")
+    elif args.plot and not watch.record_every:
+        watch = watch.replace(record_every=1)
+    model.fit(X, watch=watch, checkpoints=kept, progress=_progress(args))
     spent = time.perf_counter() - begun
     model.save(args.out)
     if args.plot:
@@ -92,46 +98,60 @@ def fit(args: argparse.Namespace) -> int:
     return 130 if interrupted else 0
 
 
-def _validated(args: argparse.Namespace, model: MFAUC, X: Interactions) -> tuple[MFAUC, list[dict]]:
+def _progress(args: argparse.Namespace) -> bool | None:
+    return False if args.quiet else None
+
+
+def _has_folder(args: argparse.Namespace) -> bool:
+    if hasattr(args, "checkpoint_folder"):
+        return True
+    for name in Checkpoints.specs():
+        if hasattr(args, f"checkpoint_{name}"):
+            raise UsageError(f"--checkpoint_{name} needs --checkpoint_folder")
+    return False
+
+
+def _within(kept: Checkpoints | None, name: str) -> Checkpoints | None:
+    """A folder of its own for one of several fits."""
+    return None if kept is None else kept.replace(folder=f"{kept.folder}/{name}")
+
+
+def _validated(
+    args: argparse.Namespace, model: MFAUC, X: Interactions, watch: Watch, kept: Checkpoints | None
+) -> tuple[MFAUC, list[dict]]:
     """The setting with the iterations that serve held-out positives best, and how it went."""
-    folder = model.checkpoint_dir
-    inside = (lambda name: None) if folder is None else (lambda name: f"{folder}/{name}")
-    train, held = splits.hold_out(jax.random.key(args.seed), X, per_user=args.validate)
-    if not held.nnz:
+    train, held_out = splits.hold_out(jax.random.key(args.seed), X, per_user=args.validate)
+    if not held_out.nnz:
         raise ValueError("no user has two positives: there is nothing to hold out, drop --validate")
-    trial = dataclasses.replace(model, checkpoint_dir=inside("validation"))
-    trial.fit(train, validation=held, callbacks=[_knows(model.metric)])
+    trial = model.with_params()
+    trial.fit(
+        train,
+        held_out,
+        watch=watch,
+        checkpoints=_within(kept, "validation"),
+        progress=_progress(args),
+    )
     if trial.stopped_ == "interrupted":
         raise KeyboardInterrupt
-    records = [record for record in trial.history_ if model.metric in record]
-    best = max(records, key=lambda record: record[model.metric])
+    metric = watch.metric
+    records = [record for record in trial.history_ if metric in record]
+    best = max(records, key=lambda record: record[metric])
     note(
         args,
-        f"held-out {model.metric} {best[model.metric]:.4f} at iteration {best['iteration']} "
+        f"held-out {metric} {best[metric]:.4f} at iteration {best['iteration']} "
         f"of {len(trial.history_)}; now on all positives",
     )
-    final = dataclasses.replace(
-        model, iterations=best["iteration"], patience=None, checkpoint_dir=inside("final")
-    )
-    return final, trial.history_
-
-
-def _knows(metric: str) -> Any:
-    def check(iteration: int, factors: Any, record: dict) -> None:
-        if "auc" in record:
-            known = [name for name in record if name not in ("iteration", "seconds", "step_size")]
-            registry.lookup("metric", dict.fromkeys(known), metric)
-
-    return check
+    where = "inner__iterations" if isinstance(model.solver, Continuation) else "iterations"
+    return model.with_params(**{f"solver__{where}": int(best["iteration"])}), trial.history_
 
 
 def select(args: argparse.Namespace) -> None:
     """Print the table, best first; write the winner."""
     output.check_drawable(args.plot)
     output.check_writable(args.out)
-    grid = _grid(args.grid)
-    model = options.model(args)
-    selection.grid_points(grid)
+    model = settings.model(args)
+    grid, names = _grid(model, args.grid)
+    selection.grid_points(model, grid)
     X = options.read(args)
     note(args, f"{X.num_users} users × {X.num_items} items, {X.nnz} positives")
     found = selection.select(
@@ -144,33 +164,34 @@ def select(args: argparse.Namespace) -> None:
         folds=args.folds,
         criterion=args.criterion,
         folder=args.folder,
-        progress=model.progress,
+        progress=_progress(args),
     )
-    print(found)
+    print(found.text(names))
     if args.plot:
         with tempfile.TemporaryDirectory() as folder, output.written(args.plot) as beside:
             picture = pathlib.Path(folder, f"map{pathlib.Path(args.plot).suffix}")
             found.draw(picture)
             shutil.copyfile(picture, beside)
     if args.out:
-        usual, chosen = MFAUC().get_params(), found.best_model().get_params()
-        changed = {n: chosen[n] for n in options.FIELDS if chosen[n] != usual[n]}
-        output.put(output.as_json(changed), args.out)
+        output.put(output.as_json(settings.flat(found.best_model())), args.out)
         note(
             args,
             f"wrote {args.out}: mfauc fit {options.source(args)} --params {args.out} --out MODEL",
         )
 
 
-def _grid(texts: list[str]) -> dict[str, list]:
+def _grid(model: MFAUC, texts: list[str]) -> tuple[dict[str, list], dict[str, str]]:
+    """The grid by nested names, and the flat name of each."""
     grid: dict[str, list] = {}
+    names: dict[str, str] = {}
     for text in texts:
         name, equals, values = text.partition("=")
         if not equals or not values:
-            raise UsageError(f"--grid {text}: write NAME=A,B,…, such as reg=0.1,1,10")
-        field = registry.lookup("hyper-parameter", options.FIELDS, name)
+            raise UsageError(f"--grid {text}: write NAME=A,B,…, such as rank=16,32,64")
         try:
-            grid[name] = [options.field_value(field, value) for value in values.split(",")]
+            nested, spec = settings.path(model, name)
+            grid[nested] = [settings.value(spec, one) for one in values.split(",")]
         except (argparse.ArgumentTypeError, ValueError) as error:
             raise UsageError(f"--grid {text}: {error}") from None
-    return grid
+        names[nested] = name
+    return grid, names

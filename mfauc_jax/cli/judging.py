@@ -10,22 +10,10 @@ import numpy as np
 
 from mfauc_jax.cli import options, output, serving
 from mfauc_jax.cli.output import note
+from mfauc_jax.data import ids
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.evaluation import metrics
+from mfauc_jax.evaluation import formulas, metrics
 from mfauc_jax.model import MFAUC
-
-SHOWN = (
-    "precision",
-    "recall",
-    "f1",
-    "ndcg",
-    "map",
-    "mrr",
-    "hit",
-    "coverage",
-    "novelty",
-    "diversity",
-)
 
 
 def add_to(commands: Any, everything: bool) -> None:
@@ -125,14 +113,16 @@ def _table(found: dict[str, Any], args: argparse.Namespace) -> str:
         return f"{found[name]:.4f}" + ("" if np.isnan(half) else f" ± {half:.4f}")
 
     sizes = sorted(set(args.at))
+    shown = [name for name in formulas.METRICS if formulas.of_lists(name)]
     rows = [["", *(f"@{size}" for size in sizes)]]
-    rows += [[name, *(cell(f"{name}@{size}") for size in sizes)] for name in SHOWN]
+    rows += [[name, *(cell(f"{name}@{size}") for size in sizes)] for name in shown]
     width = max(len(c) for row in rows for c in row[1:])
     body = [row[0].ljust(10) + "".join("  " + c.ljust(width) for c in row[1:]) for row in rows]
     tested = f"{found['users']} users, {found['users_skipped']} without held-out items"
     sure = "" if args.intervals == "none" else f"; ± is {100 * args.level:g} % confidence"
     head = f"AUC {cell('auc')}   ({tested}{sure})"
-    return "\n".join([head, *(line.rstrip() for line in body)])
+    plain = [n for n in formulas.METRICS if n != "auc" and not formulas.of_lists(n)]
+    return "\n".join([head, *(f"{n} {cell(n)}" for n in plain), *(x.rstrip() for x in body)])
 
 
 def certify(args: argparse.Namespace) -> None:
@@ -152,9 +142,9 @@ def _held_out(args: argparse.Namespace) -> tuple[MFAUC, Interactions]:
     """The model, and the held-out positives over its rows and columns."""
     model = MFAUC.load(args.model)
     train, X = model.train_, options.read(args, "test")
-    names = {kind: serving.ids_of(X, kind) for kind in ("user", "item")}
+    names = {kind: ids.of(X, kind) for kind in ("user", "item")}
     at_user, at_item = (
-        serving.known(args, kind, serving.ids_of(train, kind), ids) for kind, ids in names.items()
+        serving.known(args, kind, ids.of(train, kind), wanted) for kind, wanted in names.items()
     )
     rows, columns = X.to_scipy().tocoo().coords
     users, items = at_user[rows], at_item[columns]

@@ -1,14 +1,10 @@
-"""Options: MFAUC's own fields, where ratings come from, and a help that fits a screen."""
+"""Options of every command, where ratings come from, and a help that fits a screen."""
 
 import argparse
-import dataclasses
-import json
 import math
-import pathlib
 import re
 import shutil
 import sys
-import typing
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -18,22 +14,7 @@ from mfauc_jax import data
 from mfauc_jax._core import registry
 from mfauc_jax.cli.output import UsageError
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.model import MFAUC
 
-FIELDS = {f.name: f for f in dataclasses.fields(MFAUC) if f.name not in ("seed", "progress")}
-OFTEN = (
-    "rank",
-    "loss",
-    "weighting",
-    "reg",
-    "solver",
-    "iterations",
-    "learning_rate",
-    "metric",
-    "patience",
-    "checkpoint_dir",
-)
-UNBROKEN = "\N{NO-BREAK SPACE}"  # an option stays with its default
 EXIT_CODES = "Exit codes: 0 done, 1 it failed, 2 wrong usage, 130 interrupted."
 ALWAYS = (
     "always --seed 0, --quiet, --debug (tracebacks), --threads N, --cpu_devices N, --float64, "
@@ -46,11 +27,10 @@ SPOKEN = {  # what the library tells a programmer, for the command line
     r"lower user_min or item_min": "lower --user_min or --item_min",
     r"download\('([^']*)', data_dir\)": r"`mfauc data download \1`",
 }
-PRESETS = {"default": MFAUC, "paper": MFAUC.paper, "authors": MFAUC.authors}
 
 
 class Compact(argparse.HelpFormatter):
-    """One line an option where it fits, no blank lines between groups."""
+    """One line per option where it fits, no blank lines between groups."""
 
     def __init__(self, prog: str):
         width = min(shutil.get_terminal_size().columns, 100)
@@ -59,7 +39,7 @@ class Compact(argparse.HelpFormatter):
     def format_help(self) -> str:
         """As argparse has it, closer together."""
         text = re.sub(r"\n\n(?=[\w ]+:\n)", "\n", super().format_help())
-        return text.replace(UNBROKEN, " ")
+        return text
 
 
 class Parser(argparse.ArgumentParser):
@@ -123,93 +103,6 @@ def number(
         return value
 
     return parse
-
-
-def field_value(field: dataclasses.Field, text: str) -> Any:
-    """The value of a hyper-parameter from text, by the type of its field."""
-    kinds = typing.get_args(field.type) or (field.type,)
-    if type(None) in kinds and text.lower() == "none":
-        return None
-    if bool in kinds:
-        return registry.lookup(field.name, {"true": True, "false": False}, text.lower())
-    if int in kinds or float in kinds:
-        return number(int, -(2**31), 2**31 - 1)(text) if int in kinds else number(float)(text)
-    if str in kinds:
-        return text
-    several = [_number_or_name(part) for part in text.split(",")]
-    return tuple(several) if len(several) > 1 else several[0]
-
-
-def _number_or_name(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def add_model(made: argparse.ArgumentParser, everything: bool, without: tuple = ()) -> None:
-    """An option for each field of `MFAUC`; in the short help, the usual ones a line each."""
-    add = made.add_argument_group("model").add_argument
-    add(
-        "--preset",
-        choices=PRESETS,
-        default="default",
-        metavar="X",
-        help="where to start: default, paper or authors",
-    )
-    add("--params", metavar="JSON", help="settings from a file, as `mfauc select` writes")
-    rare = []
-    for name, field in FIELDS.items():
-        if name in without:
-            continue
-        text = field.metadata["help"].replace("%", "%%")
-        text += "" if field.default is None else f" ({field.default})"
-        if not everything and name not in OFTEN:
-            rare.append(f"--{name}{UNBROKEN}{_shown(field.default)}")
-            text = argparse.SUPPRESS
-        if field.type is bool:
-            action = argparse.BooleanOptionalAction
-            add(f"--{name}", action=action, default=argparse.SUPPRESS, help=text)
-        else:
-            kind = _typed(field)
-            add(f"--{name}", type=kind, default=argparse.SUPPRESS, metavar="X", help=text)
-    if rare:
-        made.epilog = f"also {', '.join(rare)}; --help_all tells what they are; {made.epilog}"
-
-
-def _typed(field: dataclasses.Field) -> Callable[[str], Any]:
-    return lambda text: field_value(field, text)
-
-
-def _shown(default: Any) -> str:
-    return "none" if default is None else str(default)
-
-
-def model(args: argparse.Namespace) -> MFAUC:
-    """The unfitted model: the preset, then --params, then what the command line says."""
-    given = {} if args.params is None else _from_file(args.params)
-    given |= {name: getattr(args, name) for name in FIELDS if hasattr(args, name)}
-    progress = False if args.quiet else None
-    return PRESETS[args.preset](**given, seed=args.seed, progress=progress)
-
-
-def _from_file(path: str) -> dict[str, Any]:
-    try:
-        found = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f'{path} must hold an object such as {{"reg": 0.1, "rank": 32}}')
-    return {name: _from_json(path, name, value) for name, value in found.items()}
-
-
-def _from_json(path: str, name: str, value: Any) -> Any:
-    field = registry.lookup(f"hyper-parameter in {path}", FIELDS, name)
-    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    try:
-        return field_value(field, text)
-    except (argparse.ArgumentTypeError, ValueError) as error:
-        raise ValueError(f"{path}: {name}: {error}") from None
 
 
 def add_ratings(made: argparse.ArgumentParser, metavar: str, everything: bool) -> None:

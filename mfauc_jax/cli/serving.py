@@ -11,7 +11,7 @@ import numpy as np
 
 from mfauc_jax.cli import options, output
 from mfauc_jax.cli.output import UsageError, note
-from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.data import ids
 from mfauc_jax.evaluation import ranking
 from mfauc_jax.model import MFAUC
 from mfauc_jax.serving import export
@@ -47,7 +47,7 @@ def _add_lists(made: argparse.ArgumentParser, kind: str, formats: tuple[str, ...
     made.add_argument("model", metavar="MODEL", help="a file that `mfauc fit` wrote")
     made.add_argument("ids", nargs="*", metavar=kind.upper(), help=f"ids of {kind}s")
     add = made.add_argument
-    add(f"--{kind}s_file", dest="ids_file", metavar="FILE", help="ids, one a line; - is stdin")
+    add(f"--{kind}s_file", dest="ids_file", metavar="FILE", help="ids, one per line; - is stdin")
     add("--skip_unknown", action="store_true", help=f"leave out {kind}s that the model lacks")
     add("--n", type=options.number(int, 1), default=10, metavar="N", help="items in a list (10)")
     add("--format", choices=formats, metavar="F", help=f"{', '.join(formats)} (--out's ending)")
@@ -87,27 +87,18 @@ def _neighbours(model: MFAUC, items: np.ndarray, n: int) -> "Iterator[pl.DataFra
 
 
 def _load(args: argparse.Namespace, kind: str) -> tuple[MFAUC, np.ndarray]:
-    """The model, and the ids asked for as the model has them."""
+    """The model, and the requested ids as the model has them."""
     _format(args)
     output.check_writable(args.out)
     if args.ids and args.ids_file:
         raise UsageError(f"give {kind}s or --{kind}s_file, not both")
     model = MFAUC.load(args.model)
-    ids = ids_of(model.train_, kind)
+    names = ids.of(model.train_, kind)
     if not args.ids and not args.ids_file:
-        return model, ids
-    places = known(args, kind, ids, _lines(args.ids_file) if args.ids_file else args.ids)
+        return model, names
+    places = known(args, kind, names, _lines(args.ids_file) if args.ids_file else args.ids)
     once = dict.fromkeys(places[places >= 0].tolist())
-    return model, ids[list(once)]
-
-
-def ids_of(train: Interactions, kind: str) -> np.ndarray:
-    """The names of the model's users or items; positions if it was fitted without names."""
-    ids, size = {
-        "user": (train.user_ids, train.num_users),
-        "item": (train.item_ids, train.num_items),
-    }[kind]
-    return np.arange(size) if ids is None else ids
+    return model, names[list(once)]
 
 
 def _lines(path: str) -> list[str]:
@@ -123,20 +114,19 @@ def _lines(path: str) -> list[str]:
     ids = [line.strip("\r") for line in text.split("\n")]
     ids = [line for line in ids if line]
     if not ids:
-        raise ValueError(f"{path} has no ids: one a line, please")
+        raise ValueError(f"{path} has no ids: one per line, please")
     return ids
 
 
-def known(args: argparse.Namespace, kind: str, ids: np.ndarray, wanted: Any) -> np.ndarray:
+def known(args: argparse.Namespace, kind: str, names: np.ndarray, wanted: Any) -> np.ndarray:
     """The place of each wanted id among the model's; −1 for unknown ones, if they may be skipped."""
-    at = {str(name): place for place, name in enumerate(ids.tolist())}
-    places = np.array([at.get(str(name), -1) for name in wanted], np.int64)
+    places = ids.matches(names, wanted)
     missing = [name for name, place in zip(wanted, places, strict=True) if place < 0]
     if not missing:
         return places
     shown = ", ".join(repr(str(name)) for name in missing[:5]) + (", …" if len(missing) > 5 else "")
     if len(missing) == len(places):
-        examples = ", ".join(repr(str(name)) for name in ids[:3].tolist())
+        examples = ", ".join(repr(str(name)) for name in names[:3].tolist())
         raise ValueError(
             f"unknown {kind} {shown}: {args.model} has none of the {len(missing)}, its {kind}s are "
             f"{examples}, …; was it fitted on another catalogue?"
@@ -160,10 +150,10 @@ def _format(args: argparse.Namespace) -> str:
     return chosen
 
 
-def _put(args: argparse.Namespace, asked: np.ndarray, frames: "Iterator[pl.DataFrame]") -> None:
+def _put(args: argparse.Namespace, requested: np.ndarray, frames: "Iterator[pl.DataFrame]") -> None:
     """Frames of (id, found, rank, value) as csv, streamed, or as JSON, a list for each id."""
     kind = "user" if args.run is recommend else "item"
-    lists: dict[Any, list] = {name: [] for name in asked.tolist()}
+    lists: dict[Any, list] = {name: [] for name in requested.tolist()}
     met = set()
     with contextlib.ExitStack() as stack:
         file: Any = sys.stdout

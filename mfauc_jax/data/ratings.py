@@ -94,20 +94,13 @@ def read_ratings(
     return _positives(str(path), _frame(path, layout, columns, encoding), filter)[0]
 
 
-def read_timed(
-    path: str | os.PathLike,
-    *,
-    layout: str | None = None,
-    user: str | None = None,
-    item: str | None = None,
-    rating: str | None = None,
-    time: str | None = None,
-    encoding: str | None = None,
-    filter: Filter = EVERYTHING,
-) -> Timed:
-    """`read_ratings`, with the time of every positive."""
-    columns = {"user": user, "item": item, "rating": rating, "time": time}
-    frame = _frame(path, layout, columns, encoding)
+def read_timed(path: str | os.PathLike, *, filter: Filter = EVERYTHING, **options: Any) -> Timed:
+    """`read_ratings`, with its options and the time of every positive."""
+    how = {name: options.pop(name, None) for name in ("layout", "encoding")}
+    columns = {name: options.pop(name, None) for name in ("user", "item", "rating", "time")}
+    if options:
+        raise TypeError(f"read_timed has no option {next(iter(options))!r}: see read_ratings")
+    frame = _frame(path, how["layout"], columns, how["encoding"])
     return Timed(*_positives(str(path), frame, filter, carry="time"))
 
 

@@ -43,15 +43,9 @@ def plan(objective: Objective, X: Interactions, weights: PairWeights, block: int
     for bucket in ragged.buckets(X, np.asarray(weights.usable)):
         rows = bucket.users.shape[0]
         size = min(max(1, block // X.num_items), rows)
-        count = -(-rows // size)
-        fill = np.arange(count * size) % rows  # the last block is filled with weightless repeats
-        g = (weights.g[bucket.slots] * bucket.real)[fill]
-        g = g * (jnp.arange(count * size) < rows)[:, None]
-        cut = (
-            a.reshape(count, size, *a.shape[1:])
-            for a in (bucket.users[fill], bucket.items[fill], g)
-        )
-        blocks.append(tuple(cut))
+        g = ragged.cut(weights.g[bucket.slots] * bucket.real, size)  # padding weighs nothing
+        users, items = (ragged.cut(a, size, repeat=True) for a in (bucket.users, bucket.items))
+        blocks.append((users, items, g))
     return Plan(X, weights, tuple(blocks))
 
 

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation, losses, weightings
 from mfauc_jax.objective.equation import Objective
@@ -124,7 +125,7 @@ def _blocks(
 ) -> Iterator[tuple[np.ndarray, Block]]:
     """(users, their padded rows) with P and b powers of two; a short block repeats its first user."""
     n, k = shape
-    (_, items, lengths), indptr = X.on_host(), np.asarray(X.indptr)
+    lengths = X.on_host()[2]
     g, b, w = (np.asarray(a) for a in (weights.g, weights.b, weights.user))
     mass = np.asarray(weights.neg_mass)
     reg = np.asarray(by_row(objective.reg, *X.shape).user)
@@ -140,10 +141,7 @@ def _blocks(
         for start in range(0, len(group), size):
             users = group[start : start + size]
             rows = np.concatenate([users, np.repeat(users[:1], size - len(users))])
-            offset = np.arange(P)[None, :]
-            real = offset < lengths[rows][:, None]
-            slots = indptr[rows][:, None] + np.where(real, offset, 0)
-            found = items[slots]
+            found, slots, real = ragged.padded(X, rows, P)
             ridge = share * reg[rows] / w[rows]
             numbers = (g[slots] * real, b[found] * real, mass[rows], spread[rows], ridge)
             yield users, Block(jnp.asarray(found), *(jnp.asarray(a, g.dtype) for a in numbers))

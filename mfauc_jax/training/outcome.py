@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -69,10 +70,18 @@ class Selection:
         return rows
 
     def __str__(self) -> str:
-        """One line per point, the best first."""
+        return self.text({})
+
+    def text(self, names: Mapping[str, str]) -> str:
+        """One line per point, the best first; `names` are other heads for the columns."""
         sign = -1 if self.criterion in MINIMISED else 1
         rows = sorted(self.means(), key=lambda r: (math.isnan(r["mean"]), -sign * r["mean"]))
-        heads = [*self.points[0], self.criterion, "± sd", "splits"]
+        heads = [
+            *(names.get(name, name) for name in self.points[0]),
+            self.criterion,
+            "± sd",
+            "splits",
+        ]
         lines = [heads]
         for row in rows:
             values = [_short(row[name]) for name in self.points[0]]

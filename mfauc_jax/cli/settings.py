@@ -1,0 +1,261 @@
+"""Flags for every setting of a model, flat, from the declarations of its parts.
+
+`--solver minibatch --learning_rate 0.1` sets the field of the chosen solver; a flag of a solver, loss or penalty
+that is not the chosen one is refused by name.
+"""
+
+import argparse
+import json
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from mfauc_jax import solvers
+from mfauc_jax._core import registry
+from mfauc_jax._core.fields import Declared, Settings, Spec
+from mfauc_jax.cli.output import UsageError
+from mfauc_jax.model import MFAUC
+
+PRESETS = {"default": MFAUC, "paper": MFAUC.paper, "authors": MFAUC.authors}
+
+
+class Home(NamedTuple):
+    """A field that a flag sets."""
+
+    part: str  # the model's field it lies in, or ""
+    owner: type[Declared]
+    field: str
+    spec: Spec
+    default: Any
+
+
+def homes(
+    owner: type[Declared] = MFAUC, part: str = "", prefix: str = "", level: int = 0
+) -> Iterator[tuple[str, Home]]:
+    """Every flag that a model may be given with the fields it can set, those of all alternatives."""
+    defaults = owner.defaults()
+    for name, spec in owner.specs().items():
+        if (owner, name) == (MFAUC, "seed"):  # every command has it
+            continue
+        if spec.base is None or spec.base.registry is not Settings.registry:
+            yield prefix + name, Home(part, owner, name, spec, defaults[name])
+        if spec.base is None or level > 1:
+            continue
+        chosen = [c for c in spec.base.registry.values() if isinstance(c, type)] or [spec.base]
+        for other in chosen:
+            inside = f"{name}_" if other.prefixed else ""
+            yield from homes(other, part or name, inside, level + 1)
+
+
+def table() -> dict[str, list[Home]]:
+    """The fields of each flag."""
+    found: dict[str, list[Home]] = {}
+    for flag, home in homes():
+        if all(home[:3] != other[:3] for other in found.setdefault(flag, [])):
+            found[flag].append(home)
+    return found
+
+
+def value(spec: Spec, text: str) -> Any:
+    """The value of a field from text; its bounds are checked when the object is made."""
+    if spec.optional and text.lower() == "none":
+        return None
+    try:
+        if spec.kind == "series":
+            return tuple(float(one) for one in text.split(","))
+        if spec.kind == "number":
+            return float(text)
+        if spec.kind in ("count", "size"):
+            return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {spec.bounds}") from None
+    if spec.kind == "flag":
+        return registry.lookup("value", {"true": True, "false": False}, text.lower())
+    return text
+
+
+def add_model(made: argparse.ArgumentParser, everything: bool) -> None:
+    """A flag for each setting; in the short help the model's own fields have one line each."""
+    add = made.add_argument_group("model").add_argument
+    text = "where to start: default, paper or authors"
+    add("--preset", choices=PRESETS, default="default", metavar="X", help=text)
+    add("--params", metavar="JSON", help="settings from a file, as `mfauc select` writes")
+    rare = []
+    for flag, found in table().items():
+        own = found[0].owner is MFAUC
+        shown = [shown_default(home) for home in found]
+        spec = found[0].spec
+        text = ", ".join(spec.names()) if own and spec.base else spec.help.replace("%", "%%")
+        text += f" ({' or '.join(dict.fromkeys(shown))})"
+        if everything and not own:
+            text += f"; of {', '.join(dict.fromkeys(home.owner.__name__ for home in found))}"
+        if not everything and not own:
+            rare.append(f"--{flag}")
+            text = argparse.SUPPRESS
+        add_field(add, flag, spec, text)
+    if rare:
+        made.epilog = f"also {', '.join(rare)}; --help_all tells what they are; {made.epilog}"
+
+
+def add_settings(
+    add: Any, settings: type[Settings], prefix: str, everything: bool, short: tuple = ()
+) -> None:
+    """A flag for each field of one class; in the short help those named in `short`."""
+    for name, spec in settings.specs().items():
+        default = settings.defaults()[name]
+        text = spec.help + ("" if default is None else f" ({default})")
+        add_field(
+            add, prefix + name, spec, text if everything or name in short else argparse.SUPPRESS
+        )
+
+
+def add_field(add: Any, flag: str, spec: Spec, text: str) -> None:
+    """One flag, absent from the arguments unless it is given."""
+    if spec.kind == "flag":
+        action = argparse.BooleanOptionalAction
+        add(f"--{flag}", action=action, default=argparse.SUPPRESS, help=text)
+    else:
+        add(
+            f"--{flag}",
+            type=lambda text: value(spec, text),
+            default=argparse.SUPPRESS,
+            metavar="X",
+            help=text,
+        )
+
+
+def shown_default(home: Home) -> str:
+    """A default as one would type it."""
+    return str(getattr(home.default, "name", home.default)).lower()
+
+
+def model(args: argparse.Namespace) -> MFAUC:
+    """The unfitted model: the preset, then --params, then what the command line says."""
+    given = {} if args.params is None else from_file(args.params)
+    given |= {flag: getattr(args, flag) for flag in table() if hasattr(args, flag)}
+    return apply(PRESETS[args.preset](seed=args.seed), given)
+
+
+def settings(args: argparse.Namespace, kind: type[Settings], prefix: str = "") -> Any:
+    """The object of one class that the command line describes."""
+    flags = {name: prefix + name for name in kind.specs()}
+    return built(kind, {n: getattr(args, flag) for n, flag in flags.items() if hasattr(args, flag)})
+
+
+def built(kind: Any, given: Mapping[str, Any]) -> Any:
+    """`kind(**given)`; what is wrong with it is a matter of usage."""
+    try:
+        return kind(**given)
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error)) from None
+
+
+def apply(base: MFAUC, given: Mapping[str, Any]) -> MFAUC:
+    """The model with flat settings applied to its parts."""
+    left = dict(given)
+    try:
+        changes = _taken(base, left, "")
+        for flag, given_value in left.items():
+            _refuse(base.with_params(**changes), flag, given_value)
+        return base.with_params(**changes)
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error)) from None
+
+
+def _taken(owner: Any, left: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """The fields of `owner` that `left` sets, taken out of it, with those of parts within them."""
+    changes: dict[str, Any] = {}
+    for name, spec in owner.specs().items():
+        flag = prefix + name
+        if flag in left:
+            changes[name] = spec.check(type(owner).__name__, name, left.pop(flag))
+        if spec.base is None:
+            continue
+        part = changes.get(name, getattr(owner, name))
+        if part == "auto":
+            part = solvers.default(changes.get("loss", owner.loss))
+        inside = _taken(part, left, f"{name}_" if part.prefixed else "")
+        if inside:
+            changes[name] = part.replace(**inside)
+    return changes
+
+
+def _refuse(model: MFAUC, flag: str, given: Any) -> None:
+    found = registry.lookup("setting", table(), flag)
+    part = found[0].part
+    chosen = model.chosen_solver if part == "solver" else getattr(model, part)
+    owners = list(dict.fromkeys(home.owner.__name__ for home in found))
+    named = [home.owner.name for home in found if issubclass(home.owner, Settings)]
+    remedy = (
+        f": add --{part} {named[0]}" if part in model.specs() and named[0] in _names(part) else ""
+    )
+    raise ValueError(
+        f"--{flag} {given} belongs to {', '.join(owners)}, and the {part} is {type(chosen).__name__}{remedy}"
+    )
+
+
+def _names(part: str) -> tuple[str, ...]:
+    return MFAUC.specs()[part].names()
+
+
+def path(model: MFAUC, flag: str) -> tuple[str, Spec]:
+    """The nested name of a flat setting in this model, and its declaration."""
+    found = dict(_paths(model, "", ""))
+    if flag not in found:
+        homes_of = registry.lookup("setting", table(), flag)
+        if homes_of[0].part:
+            _refuse(model, flag, "…")
+    return found[flag]
+
+
+def _paths(owner: Any, nested: str, prefix: str) -> Iterator[tuple[str, tuple[str, Spec]]]:
+    for name, spec in owner.specs().items():
+        yield prefix + name, (nested + name, spec)
+        if spec.base is not None:
+            part = getattr(owner, name)
+            part = owner.chosen_solver if part == "auto" else part
+            yield from _paths(part, f"{nested}{name}__", f"{name}_" if part.prefixed else "")
+
+
+def flat(model: MFAUC) -> dict[str, Any]:
+    """The settings of a model that are not the defaults, by flag, for `--params`."""
+    found: dict[str, Any] = {}
+    for name, given in model.changed().items():
+        if isinstance(given, Settings):
+            _flatten(name, given, type(MFAUC.defaults()[name]), found)
+        elif name != "seed":
+            found[name] = given
+    return found
+
+
+def _flatten(name: str, part: Settings, usual: type, found: dict[str, Any]) -> None:
+    if type(part) is not usual:
+        found[name] = part.name
+    for field, given in part.changed().items():
+        if isinstance(given, Settings):
+            _flatten(field, given, type(part.defaults()[field]), found)
+        else:
+            found[(f"{name}_" if part.prefixed else "") + field] = given
+
+
+def from_file(path: str) -> dict[str, Any]:
+    """Flat settings from a JSON file."""
+    try:
+        found = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f'{path} must hold an object such as {{"rank": 32, "strength": 0.8}}')
+    return {name: _from_json(path, name, given) for name, given in found.items()}
+
+
+def _from_json(path: str, name: str, given: Any) -> Any:
+    spec = registry.lookup(f"setting in {path}", table(), name)[0].spec
+    if isinstance(given, list):
+        return tuple(given)
+    if not isinstance(given, str) or spec.kind in ("part", "choice", "text"):
+        return given
+    try:
+        return value(spec, given)
+    except (argparse.ArgumentTypeError, ValueError) as error:
+        raise ValueError(f"{path}: {name}: {error}") from None
