@@ -1,20 +1,58 @@
-"""mkdocs: `{{ hyper_parameters }}` on a page is the table of MFAUC's fields, from the class itself."""
+"""mkdocs: tables that the library's own declarations fill in.
 
-import dataclasses
+`{{ settings NAME … }}` is a table of the fields of each class of `mfauc_jax`, `{{ settings parts }}` of every part of a model,
+`{{ metrics }}` the table of metrics.
+"""
+
+import re
 
 
 def on_page_markdown(markdown: str, **_) -> str:
-    """Put the table where it is asked for."""
-    mark = "{{ hyper_parameters }}"
-    return markdown.replace(mark, table()) if mark in markdown else markdown
+    """Put the tables where a page wants them."""
+    markdown = re.sub(
+        r"\{\{ settings ([\w ]+) \}\}", lambda found: settings(found.group(1)), markdown
+    )
+    return markdown.replace("{{ metrics }}", metrics()) if "{{ metrics }}" in markdown else markdown
 
 
-def table() -> str:
-    """A row a field: name, default, what it is."""
-    from mfauc_jax import MFAUC
+def settings(names: str) -> str:
+    """One table per class: name, default, what a value must be, what it is."""
+    import mfauc_jax
+    from mfauc_jax._core.settings import Settings
 
-    rows = [
-        f"| `{f.name}` | `{f.default!r}` | {f.metadata['help']} |"
-        for f in dataclasses.fields(MFAUC)
-    ]
-    return "\n".join(["| name | default | |", "| --- | --- | --- |", *rows])
+    classes = [getattr(mfauc_jax, name) for name in names.split()] if names != "parts" else parts()
+    tables = []
+    for cls in classes:
+        rows = [
+            f"| `{name}` | `{cls.defaults()[name]!r}` | {spec.bounds} | {spec.help} |"
+            for name, spec in cls.specs().items()
+        ]
+        if issubclass(cls, Settings):
+            tables.append(f"**`{cls.__name__}`**: {(cls.__doc__ or '').splitlines()[0]}\n")
+        if rows:
+            tables.append(
+                "\n".join(
+                    ["| field | default | a value is | |", "| --- | --- | --- | --- |", *rows, ""]
+                )
+            )
+    return "\n".join(tables)
+
+
+def parts() -> list[type]:
+    """Every class that a field of a model may be, family by family."""
+    from mfauc_jax import MFAUC, Averaging
+
+    found = []
+    for spec in MFAUC.specs().values():
+        if spec.base is not None:
+            found += [c for c in spec.base.registry.values() if isinstance(c, type)] or [spec.base]
+    return [*found, Averaging]
+
+
+def metrics() -> str:
+    """One row per registered metric."""
+    from mfauc_jax.evaluation import formulas
+
+    named = zip(formulas.KNOWN, formulas.METRICS.values(), strict=True)
+    rows = [f"| `{name}` | {(formula.__doc__ or '').splitlines()[0]} |" for name, formula in named]
+    return "\n".join(["| metric | |", "| --- | --- |", *rows])

@@ -1,10 +1,10 @@
-"""Section 3 in four figures: bounds and their floor, regimes, the printed theorem, certificate C2.
+"""Section 3 in four figures: bounds and their floor, regimes, the printed theorem, the certificate.
 
     python -m experiments.fig_bounds [--out=DIR]
 
-bounds       certificates A and B against users and against norm, with the floor under A
+bounds       the two Rademacher bounds against users and against norm, with the floor of the first
 regimes      the deviation term of Theorem 3.4 and the paper's three rates
-certificate  C2 against the true AUC as training data grows, where the truth is known
+certificate  held_out_unseen against the true AUC as training data grows, where the truth is known
 printed      Theorem 3.7 as printed, below what it should bound, and as corrected
 
 Each as PNG and PDF.
@@ -25,10 +25,11 @@ from matplotlib import ticker
 
 from experiments import flags, results
 from mfauc_jax._core.factors import Factors
-from mfauc_jax.certify import bounds, certificate, spectral
+from mfauc_jax.certify import bounds, held_out, spectral
+from mfauc_jax.certify.rademacher import SYMMETRISATIONS, bound_terms, expected_norm
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import losses
-from mfauc_jax.solvers.starts import randomised_svd
+from mfauc_jax.solvers.base import randomised_svd
 from theory import generalisation, mcdiarmid, rademacher
 
 STYLE = {
@@ -69,7 +70,7 @@ def tastes(seed: int, m: int, n: int, rank: int) -> np.ndarray:
 
 
 def drawn(seed: int, taste: np.ndarray, size: int) -> Interactions:
-    """`size` distinct items of each user, drawn one after the other by taste (Gumbel's trick)."""
+    """`size` distinct items per user, drawn one after the other by taste (Gumbel's trick)."""
     m, n = taste.shape
     gumbel = np.random.default_rng(seed).gumbel(size=(m, n))
     items = np.argsort(-(np.log(taste) + gumbel), axis=1)[:, :size]
@@ -91,12 +92,12 @@ def run(config: Config) -> list[dict]:
 
 
 def run_bounds(config: Config) -> list[dict]:
-    """A and B for the sigmoid loss, while m grows and while the scores grow."""
+    """Both Rademacher bounds for the sigmoid loss, while m grows and while the scores grow."""
     records = []
 
     def record(axis, x, factors, X, norms):
         for norm in norms:
-            terms = bounds.rademacher(norm, factors, X)
+            terms = bound_terms(norm, factors, X)
             bound = terms["empirical_risk"] + terms["complexity"] + terms["deviation"]
             records.append(
                 {
@@ -112,8 +113,8 @@ def run_bounds(config: Config) -> list[dict]:
     def norms(X):
         key = jax.random.key(config.seed)
         return [
-            bounds.expected_norm(key, X, kind, delta=config.delta, draws=config.draws)
-            for kind in "AB"
+            expected_norm(key, X, kind, delta=config.delta, draws=config.draws)
+            for kind in SYMMETRISATIONS
         ]
 
     for m in config.users:
@@ -142,7 +143,7 @@ def run_regimes() -> list[dict]:
 
 
 def run_certificate(config: Config) -> list[dict]:
-    """The true AUC, and over repeated held-out draws the measured one and C2, by training size."""
+    """The true AUC, and over repeated held-out draws the measured one and the certified one, by training size."""
     m, taste = 500, tastes(3, 500, config.num_items, config.rank)
     rng = np.random.default_rng(config.seed)
     records = []
@@ -151,9 +152,9 @@ def run_certificate(config: Config) -> list[dict]:
         truth = generalisation.world(model(config, X), X, taste)
         rows = {"held-out AUC": [], "bernstein": [], "hoeffding": []}
         for _ in range(config.repeats):
-            ranks, owners = generalisation.draw_held_out(rng, truth, np.full(m, 5))
+            ranks, users = generalisation.draw_held_out(rng, truth, np.full(m, 5))
             for method in ("bernstein", "hoeffding"):
-                made = certificate.from_ranks(ranks, owners, config.delta, method=method)
+                made = held_out.from_ranks(ranks, users, config.delta, method=method)
                 rows[method].append(made.auc)
             rows["held-out AUC"].append(made.terms["held_out_auc"])
         for name, values in rows.items():
@@ -182,14 +183,14 @@ def run_printed(config: Config) -> list[dict]:
         X, rho = rademacher.half_and_half(config.seed, m, n), 0.5 * gamma * np.sqrt(m * n)
         printed = rademacher.printed_bound(X, 1.0, rho)
         corrected = rademacher.corrected_bound(jax.random.key(0), X, 1.0, rho, draws=5)
-        for name in ("logistic", "square_hinge"):
-            B = bounds.constants(name, gamma).lipschitz
-            lower = rademacher.two_valued_excess(losses.get(name), X, gamma)
+        for loss in (losses.logistic, losses.square_hinge):
+            B = bounds.constants(loss, gamma).lipschitz
+            lower = rademacher.two_valued_excess(loss, X, gamma)
             records.append(
                 {
                     "figure": "printed",
                     "x": n,
-                    "loss": name,
+                    "loss": loss.name,
                     "lower": lower,
                     "printed": B * printed,
                     "corrected": B * corrected,
@@ -238,24 +239,24 @@ def draw_bounds(records):
     )
     for ax, (axis, label, title) in zip(axes, labels, strict=True):
         ax.plot(
-            *series(records, "bound", axis=axis, kind="A"),
+            *series(records, "bound", axis=axis, kind="rademacher_users"),
             color=BLUE,
             marker="o",
             ms=4,
-            label="A: the paper's, corrected",
+            label="signs per user: the paper's, corrected",
         )
         ax.plot(
-            *series(records, "bound", axis=axis, kind="B"),
+            *series(records, "bound", axis=axis, kind="rademacher_draws"),
             color=ORANGE,
             marker="s",
             ms=4,
-            label="B: signs for single draws",
+            label="signs per draw",
         )
-        x, floor = series(records, "floor", axis=axis, kind="A")
+        x, floor = series(records, "floor", axis=axis, kind="rademacher_users")
         ax.plot(x, floor, color=RED, ls="--", lw=1.6, label="floor: Ê + R̂ cannot be below")
         ax.fill_between(x, 0.2, floor, color=RED, alpha=0.08, lw=0)
         ax.plot(
-            *series(records, "empirical_risk", axis=axis, kind="A"),
+            *series(records, "empirical_risk", axis=axis, kind="rademacher_users"),
             color=GREEN,
             ls="-.",
             label="empirical risk Ê",
@@ -300,8 +301,8 @@ def draw_certificate(records):
     x, truth = series(records, "truth", line="bernstein")
     ax.plot(x, truth, color="black", lw=1.8, label="true AUC")
     for line, colour, marker, text in (
-        ("bernstein", BLUE, "o", "C2, empirical Bernstein (default)"),
-        ("hoeffding", ORANGE, "s", "C2, Hoeffding"),
+        ("bernstein", BLUE, "o", "empirical Bernstein (default)"),
+        ("hoeffding", ORANGE, "s", "Hoeffding"),
     ):
         x, middle = series(records, "median", line=line)
         low, high = series(records, "low", line=line)[1], series(records, "high", line=line)[1]
@@ -312,17 +313,19 @@ def draw_certificate(records):
     ax.vlines(x, low, high, color=GREEN, lw=4, alpha=0.6, label="held-out AUC: no guarantee")
     ax.axhline(0.5, color="0.35", lw=1, ls=":")
     ax.annotate(
-        "chance: A and B certify no more",
+        "chance: the Rademacher bounds certify no better",
         (x[0], 0.5),
         (0, -11),
         ha="left",
         textcoords="offset points",
         color="0.35",
     )
-    ax.set(xscale="log", xlabel="training positives of each user", ylabel="AUC", ylim=(0.46, None))
+    ax.set(xscale="log", xlabel="training positives per user", ylabel="AUC", ylim=(0.46, None))
     ax.set_xticks(x, [str(v) for v in x])
     ax.minorticks_off()
-    ax.set_title("500 users, 5 held-out draws each; bands and bars: 90 % of the redraws")
+    ax.set_title(
+        "held_out_unseen, 500 users, 5 held-out draws per user\nbands and bars: 90 % of the redraws"
+    )
     ax.legend(loc="lower right", bbox_to_anchor=(1, 0.1))
     return figure
 

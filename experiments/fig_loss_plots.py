@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from experiments import flags, results, style
-from mfauc_jax.objective import losses
+from theory import function_class
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,9 +26,10 @@ class Config:
 
 
 def run(config: Config) -> list[dict]:
-    """A record a loss: its values, and the indicator that all stand for."""
+    """One record per loss: its values, and the indicator that all of them replace."""
     x = np.linspace(-config.reach, config.reach, config.points)
-    curves = {name: losses.get(name, config.beta)(x) for name in losses.LOSSES}
+    by_name = function_class.paper_losses(config.beta)
+    curves = {name: loss(x) for name, loss in by_name.items()}
     curves["indicator"] = np.where(x <= 0, 1.0, 0.0)
     return [
         {"loss": name, "margin": x.tolist(), "value": np.asarray(jax.device_get(y)).tolist()}

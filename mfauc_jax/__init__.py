@@ -1,6 +1,6 @@
 """Matrix factorisation that maximises the AUC, from positive-only feedback."""
 
-from mfauc_jax import data, plots
+from mfauc_jax import baselines, data, distributed, plots
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation.metrics import evaluate
@@ -47,7 +47,9 @@ __all__ = [
     "Svd",
     "Watch",
     "Weights",
+    "baselines",
     "data",
+    "distributed",
     "evaluate",
     "export",
     "losses",

@@ -9,30 +9,40 @@ from typing import Any
 import jax
 import numpy as np
 
-from mfauc_jax import solvers
-from mfauc_jax._core import fields, host
+from mfauc_jax._core import host, settings
 from mfauc_jax._core.factors import Factors
-from mfauc_jax._core.fields import Declared, part, size
+from mfauc_jax._core.fields import part, size
+from mfauc_jax._core.settings import Declared
 from mfauc_jax.data import ids
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.evaluation import metrics
-from mfauc_jax.objective import equation, exact
+from mfauc_jax.objective import equation
 from mfauc_jax.objective.equation import Objective
-from mfauc_jax.objective.losses import Loss, square
+from mfauc_jax.objective.losses import Loss, Square, square
 from mfauc_jax.objective.penalties import Auto, Fixed, Penalty
 from mfauc_jax.objective.weightings import Weighting, identity
 from mfauc_jax.objective.weights import PairWeights, Weights
 from mfauc_jax.problem import Problem
 from mfauc_jax.serving import model_file
 from mfauc_jax.serving.answers import Recommender
-from mfauc_jax.solvers import Averaging, Gaussian, Sequential, Solver, Start, base
+from mfauc_jax.solvers import (
+    Alternating,
+    Averaging,
+    Gaussian,
+    Minibatch,
+    Sequential,
+    Solver,
+    Start,
+    base,
+)
 from mfauc_jax.training import loop
 from mfauc_jax.training.checkpoints import Checkpoints
 from mfauc_jax.training.loop import DivergedError, Fitted
 from mfauc_jax.training.watch import Watch, Watcher
 
+EXACT, SAMPLED = Alternating(), Minibatch()  # the solvers where none is given
 
-@fields.refuse_unknown_arguments
+
+@settings.refuse_unknown_arguments
 @dataclasses.dataclass(repr=False, eq=False)
 class MFAUC(Recommender, Declared):
     """Matrix factorisation that maximises the AUC (Eq. 3).
@@ -61,8 +71,9 @@ class MFAUC(Recommender, Declared):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Fields are checked whenever they are set."""
-        spec = self.specs().get(name)
-        super().__setattr__(name, value if spec is None else spec.check("MFAUC", name, value))
+        if name in type(self).__dataclass_fields__:
+            value = self.specs()[name].check("MFAUC", name, value)
+        super().__setattr__(name, value)
 
     def __post_init__(self) -> None:
         self._check_together()
@@ -89,29 +100,18 @@ class MFAUC(Recommender, Declared):
     @property
     def chosen_solver(self) -> Solver:
         """The solver, or the one that suits the loss."""
-        return solvers.default(self.loss) if self.solver == "auto" else self.solver
+        return default_solver(self.loss) if self.solver == "auto" else self.solver
 
     def set_params(self, **params: Any) -> "MFAUC":
         """Change fields by name, those of parts as part__field; all of them or, after an error, none."""
-        before = self.get_params(deep=False)
-        plain = {name: value for name, value in params.items() if "__" not in name}
-        self.refuse_unknown(plain)
-        nested: dict[str, dict[str, Any]] = {}
-        for name in params.keys() - plain.keys():
-            head, _, rest = name.partition("__")
-            self.refuse_unknown({head: params[name]})
-            nested.setdefault(head, {})[rest] = params[name]
-        try:
-            for name, value in plain.items():
-                setattr(self, name, value)
-            for head, changes in nested.items():
-                owner = self.chosen_solver if head == "solver" else getattr(self, head)
-                setattr(self, head, fields.with_params(head, owner, changes))
-            self._check_together()
-        except Exception:
-            for name, value in before.items():
-                super().__setattr__(name, value)
-            raise
+        whole = self.specs()
+        plain = {n: whole[n].check("MFAUC", n, v) for n, v in params.items() if n in whole}
+        solver = plain.get("solver", self.solver)
+        chosen = default_solver(plain.get("loss", self.loss)) if solver == "auto" else solver
+        changed = settings.changes(self, params | plain, {"solver": chosen})
+        dataclasses.replace(self, **changed)  # raises if the parts do not go together
+        for name, value in changed.items():
+            setattr(self, name, value)
         return self
 
     def with_params(self, **params: Any) -> "MFAUC":
@@ -149,7 +149,9 @@ class MFAUC(Recommender, Declared):
             raise ValueError(
                 f"solver {solver.name!r} runs in one process: use solver='blockwise' in several"
             )
-        watcher = self._watcher(X, watch or Watch(), validation)
+        watcher = None
+        if watch is not None or validation is not None:
+            watcher = Watcher.of(watch or Watch(), self.problem(X), solver, validation)
         order = solver.order(X, self.seed)
         problem = self.problem(X if order is None else X.take(order))
         key_start, key_fit = host.keys(self.seed, 2)
@@ -177,27 +179,6 @@ class MFAUC(Recommender, Declared):
             if states is not None:
                 states.close()
         return self._keep(X, fitted)
-
-    def _watcher(self, X: Interactions, watch: Watch, validation: Any) -> Watcher | None:
-        if watch.patience is not None and validation is None:
-            raise ValueError(
-                f"patience = {watch.patience} counts validations: pass fit(X, validation=…)"
-            )
-        if not watch.objective_every and validation is None:
-            return None
-        if jax.process_count() > 1:
-            raise ValueError(
-                "record_every, tolerance and validation need every user, and this process holds "
-                "its own only: leave them out, and evaluate what fit returns"
-            )
-        theta = measured = None
-        if watch.objective_every:
-            problem = self.problem(X)
-            objective = self.chosen_solver.stages(problem.objective)[-1]
-            theta = partial(_theta, objective, exact.plan(objective, X, problem.weights))
-        if validation is not None:
-            measured = partial(_metrics, X, ids.over(validation, X), watch.metric)
-        return Watcher(watch, theta, measured)
 
     def _fingerprint(self, X: Interactions) -> dict[str, Any]:
         sizes = {"users": int(host.total(X.num_users)), "positives": int(host.total(X.nnz))}
@@ -277,7 +258,7 @@ class MFAUC(Recommender, Declared):
             iterations=iterations,
             progress=progress,
         )
-        return self._keep(X, fitted._replace(history=_continued(self.history_, fitted.history)))
+        return self._keep(X, fitted._replace(history=loop.continued(self.history_, fitted.history)))
 
     def _refuse_folded(self, what: str) -> None:
         if self.folded_from_ is not None:
@@ -310,33 +291,17 @@ class MFAUC(Recommender, Declared):
         """
         cls.refuse_unknown(given)
         found = model_file.read(path)
-        settings = model_file.settings(path, found, cls.specs(), given)
-        model = cls(**settings)
+        restored = model_file.restored_fields(path, found, cls.specs(), given)
+        model = cls(**restored)
         history, stopped = found.training.get("history", []), found.training.get("stopped", "")
         return model._keep(found.train, Fitted(found.factors, history, stopped))
+
+
+def default_solver(loss: Loss) -> Solver:
+    """The solver where none is given: exact alternation for the square loss, else minibatches."""
+    return EXACT if isinstance(loss, Square) else SAMPLED
 
 
 def _in_order(order: np.ndarray | None, found: Factors) -> Factors:
     """The users back from the order that the solver wanted."""
     return found if order is None else found._replace(U=found.U[np.argsort(order)])
-
-
-def _continued(history: list[dict], later: list[dict]) -> list[dict]:
-    """Both histories, iterations and seconds counted on."""
-    last = history[-1] if history else {"iteration": 0, "seconds": 0.0}
-
-    def shifted(record: dict) -> dict:
-        counted = ("iteration", "seconds")
-        return {k: v + last.get(k, 0) if k in counted else v for k, v in record.items()}
-
-    return history + [shifted(record) for record in later]
-
-
-def _theta(objective: Objective, plan: exact.Plan, found: Factors):
-    return exact.value(objective, found, plan)
-
-
-def _metrics(
-    X: Interactions, held_out: Interactions, metric: Any, found: Factors
-) -> dict[str, Any]:
-    return metrics.scores(found, X, held_out, metric, usual=(1, 5, 10))

@@ -6,7 +6,9 @@ from typing import Any
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation
 from mfauc_jax.objective.equation import Objective
+from mfauc_jax.objective.losses import Loss
 from mfauc_jax.objective.penalties import Auto, Penalty
+from mfauc_jax.objective.weightings import Identity, Weighting
 from mfauc_jax.objective.weights import PairWeights, Weights
 
 
@@ -48,8 +50,12 @@ class Problem:
         """
         X = Interactions.of(X)
         pairs = weights.of(X) if pairs is None else pairs
-        reg, spread = penalty.of(X, pairs)
-        objective = equation.make(loss, weighting, reg=reg, spread=spread)
+        strengths = penalty.of(X, pairs)
+        loss = loss if isinstance(loss, Loss) else Loss.member(loss)
+        weighting = weighting if isinstance(weighting, Weighting) else Weighting.member(weighting)
+        objective = Objective(loss, weighting, *strengths)
+        if not isinstance(objective.weighting, Identity):
+            equation.check_pair(objective.loss, objective.weighting)
         return cls(X, pairs, objective, (weights, penalty))
 
     def of_users(self, new: Interactions) -> "Problem":

@@ -1,13 +1,14 @@
-"""Constants, deviation terms and the terms of certificates A and B, against plain NumPy."""
+"""Constants, deviation terms and the terms of the Rademacher certificates, against plain NumPy."""
 
 import jax
 import numpy as np
 import pytest
 
-from mfauc_jax.certify import bounds, spectral
+from mfauc_jax.certify import bounds, rademacher, spectral
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import losses
-from mfauc_jax.solvers.starts import gaussian
+from mfauc_jax.solvers.base import gaussian
+from theory.function_class import paper_losses
 
 
 @pytest.fixture
@@ -18,11 +19,12 @@ def design():
     return Interactions.from_scipy(dense), dense, gaussian(jax.random.key(1), 14, 11, 3, 1.0)
 
 
-@pytest.mark.parametrize("name", losses.LOSSES)
+@pytest.mark.parametrize("name", losses.PAPER_LOSSES)
 @pytest.mark.parametrize("gamma", [0.25, 1.0, 3.0])
 @pytest.mark.parametrize("beta", [0.5, 2.0])
 def test_constants_bound_the_loss_and_are_attained(name, gamma, beta):
-    loss, (B, w, zero) = losses.get(name, beta), bounds.constants(name, gamma, beta)
+    loss = paper_losses(beta)[name]
+    B, w, zero = bounds.constants(loss, gamma)
     x = np.linspace(-gamma, gamma, 4001)
     values = np.asarray(loss(x))
     slopes = np.abs(np.diff(values) / np.diff(x))
@@ -33,10 +35,10 @@ def test_constants_bound_the_loss_and_are_attained(name, gamma, beta):
 
 
 @pytest.mark.parametrize("reference", ["negatives", "others"])
-@pytest.mark.parametrize("name", losses.LOSSES)
+@pytest.mark.parametrize("name", losses.PAPER_LOSSES)
 def test_user_risks_equal_a_triple_loop(name, reference, design):
     X, dense, factors = design
-    S, loss = np.asarray(factors.U @ factors.V.T), losses.get(name, 2.0)
+    S, loss = np.asarray(factors.U @ factors.V.T), paper_losses(2.0)[name]
     expected = []
     for s, row in zip(S, dense, strict=True):
         pos = np.flatnonzero(row)
@@ -100,11 +102,11 @@ def test_peeled_levels_use_no_more_than_delta():
     assert (1 / ((levels + 1) * (levels + 2))).sum() <= 1
 
 
-@pytest.mark.parametrize("kind", ["A", "B"])
+@pytest.mark.parametrize("kind", ["rademacher_users", "rademacher_draws"])
 def test_terms_are_the_formula(kind, design):
     X, dense, factors = design
-    norm = bounds.expected_norm(jax.random.key(0), X, kind, delta=0.05, draws=60)
-    terms = bounds.rademacher(norm, factors, X, loss="logistic")
+    norm = rademacher.expected_norm(jax.random.key(0), X, kind, delta=0.05, draws=60)
+    terms = rademacher.bound_terms(norm, factors, X, "logistic")
     m, N = 14, dense.sum(1)
     rho, gamma = terms["nuclear_norm_ceiling"], terms["margin_ceiling"]
     S = np.asarray(factors.U @ factors.V.T)
@@ -114,7 +116,7 @@ def test_terms_are_the_formula(kind, design):
     assert terms["complexity"] == pytest.approx(2 * B * rho * terms["expected_norm_bound"] / m)
     l1, l2 = round(4 * np.log2(rho)), round(4 * np.log2(4 * gamma))
     delta = 0.9 * 0.05 / ((l1 + 1) * (l1 + 2) * (l2 + 1) * (l2 + 2))
-    spread = (10 / (11 - N)) ** 2 / N if kind == "A" else 1 / N
+    spread = (10 / (11 - N)) ** 2 / N if kind == "rademacher_users" else 1 / N
     deviation = 3 * gamma * np.sqrt(np.log(1 / delta) / 2 * spread.sum() / m**2)
     assert terms["deviation"] == pytest.approx(deviation)
     assert terms["expected_norm"] <= terms["expected_norm_bound"]
@@ -122,7 +124,7 @@ def test_terms_are_the_formula(kind, design):
 
 def test_expected_norm_bound_covers_the_long_run_mean(design):
     X = design[0]
-    norm = bounds.expected_norm(jax.random.key(0), X, delta=0.05, draws=300)
+    norm = rademacher.expected_norm(jax.random.key(0), X, delta=0.05, draws=300)
     rng, rows = np.random.default_rng(5), spectral.defined_rows(X)
     long = [np.linalg.norm(spectral.one_pair_each(rng, rows).toarray(), 2) for _ in range(3000)]
     assert np.mean(long) <= norm.bound < np.sqrt(2 * 14)
@@ -131,3 +133,15 @@ def test_expected_norm_bound_covers_the_long_run_mean(design):
 def test_an_unknown_loss_is_named():
     with pytest.raises(ValueError, match="did you mean 'logistic'"):
         bounds.constants("logistik", 1.0)
+
+
+def test_a_loss_outside_the_paper_is_refused_with_the_way_out():
+    own = losses.Loss.from_function(lambda x: 0.5 * (1 - x) ** 2)
+    with pytest.raises(ValueError, match="no known Lipschitz constant.*bounds.CONSTANTS"):
+        bounds.constants(own, 1.0)
+
+
+def test_a_subclass_may_have_another_formula_and_is_not_trusted():
+    loss = type("Steeper", (losses.Square,), {}, listed=False)()
+    with pytest.raises(ValueError, match="no known Lipschitz constant"):
+        bounds.constants(loss, 1.0)

@@ -8,28 +8,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mfauc_jax._core.factors import Factors
-from mfauc_jax.certify import certificate
+from mfauc_jax.certify import certificate, held_out
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import losses
-from mfauc_jax.solvers.starts import gaussian
-from theory import generalisation
+from mfauc_jax.solvers.base import gaussian
+from theory import function_class, generalisation
 
 
 def split(seed=0, m=40, n=30, t=3):
-    """A random design with t positives a user held out, and factors that know something."""
+    """A random design with t positives per user held out, and factors that know something."""
     rng = np.random.default_rng(seed)
     taste = rng.normal(size=(m, 4)) @ rng.normal(size=(n, 4)).T
     order = np.argsort(-(taste + rng.gumbel(size=(m, n))), axis=1)[:, : t + 6]
     chosen = rng.permuted(order, axis=1)
     rows = np.arange(m)[:, None]
-    held = Interactions.from_pairs(
+    test = Interactions.from_pairs(
         np.broadcast_to(rows, (m, t)).ravel(), chosen[:, :t].ravel(), shape=(m, n)
     )
     train = Interactions.from_pairs(
         np.broadcast_to(rows, (m, 6)).ravel(), chosen[:, t:].ravel(), shape=(m, n)
     )
     P, s, Qt = np.linalg.svd(taste)
-    return Factors(jnp.asarray(P[:, :4] * s[:4]), jnp.asarray(Qt[:4].T)), train, held
+    return Factors(jnp.asarray(P[:, :4] * s[:4]), jnp.asarray(Qt[:4].T)), train, test
 
 
 # --- F_i(y) -----------------------------------------------------------------------------------
@@ -37,38 +37,36 @@ def split(seed=0, m=40, n=30, t=3):
 
 @pytest.mark.parametrize("reference", ["unseen", "all"])
 def test_ranks_equal_a_loop_with_ties(reference):
-    factors, train, held = split()
+    factors, train, test = split()
     factors = Factors(jnp.round(factors.U), jnp.round(2 * factors.V))  # many ties
     S = np.asarray(factors.U @ factors.V.T)
-    seen, out = train.to_scipy().toarray() > 0, held.to_scipy().toarray() > 0
+    seen, out = train.to_scipy().toarray() > 0, test.to_scipy().toarray() > 0
     expected = []
     for i, y in zip(*np.nonzero(out), strict=True):
         pool = [q for q in range(30) if q != y and not (reference == "unseen" and seen[i, q])]
         expected.append(np.mean([(S[i, q] < S[i, y]) + 0.5 * (S[i, q] == S[i, y]) for q in pool]))
-    ranks, owners = certificate.held_out_ranks(factors, train, held, reference)
+    ranks, users = held_out.held_out_ranks(factors, train, test, reference)
     np.testing.assert_allclose(ranks, expected)
-    np.testing.assert_array_equal(owners, np.nonzero(out)[0])
+    np.testing.assert_array_equal(users, np.nonzero(out)[0])
 
 
 def test_a_rank_does_not_depend_on_the_other_held_out_items():
-    factors, train, held = split()
-    ranks, owners = certificate.held_out_ranks(factors, train, held)
-    first = np.unique(owners, return_index=True)[1]
-    alone = Interactions.from_pairs(np.arange(40), np.asarray(held.indices)[first], shape=(40, 30))
-    np.testing.assert_array_equal(
-        certificate.held_out_ranks(factors, train, alone)[0], ranks[first]
-    )
+    factors, train, test = split()
+    ranks, users = held_out.held_out_ranks(factors, train, test)
+    first = np.unique(users, return_index=True)[1]
+    alone = Interactions.from_pairs(np.arange(40), np.asarray(test.indices)[first], shape=(40, 30))
+    np.testing.assert_array_equal(held_out.held_out_ranks(factors, train, alone)[0], ranks[first])
 
 
-# --- Certificate C ----------------------------------------------------------------------------
+# --- held_out_unseen, held_out_all ------------------------------------------------------------
 
 
-def test_c2_is_the_mean_of_user_means_minus_the_width():
-    factors, train, held = split()
-    made = certificate.certify(factors, train, held, delta=0.1)
-    ranks, owners = certificate.held_out_ranks(factors, train, held)
-    measured = np.mean([ranks[owners == i].mean() for i in range(40)])
-    assert made.kind == "C2" and made.method == "bernstein"
+def test_the_certificate_is_the_mean_of_user_means_minus_the_width():
+    factors, train, test = split()
+    made = certificate.certify(factors, train, test, delta=0.1)
+    ranks, users = held_out.held_out_ranks(factors, train, test)
+    measured = np.mean([ranks[users == i].mean() for i in range(40)])
+    assert made.kind == "held_out_unseen" and made.method == "bernstein"
     assert made.bound == made.auc == pytest.approx(measured - made.terms["half_width_bernstein"])
     assert made.terms["half_width_hoeffding"] == pytest.approx(
         np.sqrt(np.log(10) / 2 * 40 / 3) / 40
@@ -77,8 +75,7 @@ def test_c2_is_the_mean_of_user_means_minus_the_width():
 
 def test_hoeffding_width_with_unequal_holdouts():
     sizes = np.array([1, 2, 5])
-    owners = np.repeat(np.arange(3), sizes)
-    half = certificate.widths(np.ones(8), owners, 0.05)
+    half = held_out.widths(np.ones(8), np.repeat(np.arange(3), sizes), 0.05)
     expected = np.sqrt(np.log(20) / 2 * (1 / sizes).sum()) / 3
     assert half["hoeffding"] == pytest.approx(expected)
 
@@ -88,13 +85,13 @@ def test_movielens_shape_gives_the_published_widths():
     rng = np.random.default_rng(0)
     ranks = 1 - rng.beta(0.25, 3.0, 897 * 5)
     ranks = 0.928 + (ranks - ranks.mean()) * 0.122 / ranks.std()
-    half = certificate.widths(ranks, np.repeat(np.arange(897), 5), 0.05)
+    half = held_out.widths(ranks, np.repeat(np.arange(897), 5), 0.05)
     assert half["bernstein"] == pytest.approx(0.0069, abs=1e-4)
     assert half["hoeffding"] == pytest.approx(0.0183, abs=1e-4)
 
 
 @pytest.mark.parametrize("sizes", ["equal", "unequal"])
-def test_c2_covers_the_truth(sizes):
+def test_the_certificate_covers_the_truth(sizes):
     """200 draws of a known distribution at δ = .1: at most 20 certificates exceed the truth."""
     factors, train, _ = split(1, m=200)
     S = np.asarray(factors.U @ factors.V.T)
@@ -114,88 +111,109 @@ def test_the_known_truth_is_the_long_run_mean():
     factors, train, _ = split(1)
     truth = generalisation.world(factors, train, np.ones((40, 30)))
     rng = np.random.default_rng(0)
-    ranks, owners = generalisation.draw_held_out(rng, truth, np.full(40, 20_000))
-    assert (np.bincount(owners, ranks) / 20_000).mean() == pytest.approx(truth.auc, abs=2e-3)
+    ranks, users = generalisation.draw_held_out(rng, truth, np.full(40, 20_000))
+    assert (np.bincount(users, ranks) / 20_000).mean() == pytest.approx(truth.auc, abs=2e-3)
 
 
 def test_groups_partition_the_users_and_share_delta():
     rng = np.random.default_rng(0)
-    factors, _, held = split(m=60)
+    factors, _, test = split(m=60)
     dense = (rng.random((60, 30)) < rng.uniform(0.1, 0.6, (60, 1))) & (
-        held.to_scipy().toarray() == 0
+        test.to_scipy().toarray() == 0
     )
-    dense[:, 0] |= held.to_scipy().toarray()[:, 0] == 0
+    dense[:, 0] |= test.to_scipy().toarray()[:, 0] == 0
     train = Interactions.from_scipy(dense.astype(float))
-    groups = certificate.by_activity(factors, train, held, 0.08, num_groups=4)
+    groups = held_out.by_activity(factors, train, test, 0.08, num_groups=4)
     assert len(groups) == 4
     assert sum(g.terms["num_users"] for g in groups) == 60
     assert all(g.delta == 0.02 for g in groups)
     assert "users with" in groups[0].sentence and "98 %" in groups[0].sentence
-    whole = certificate.certify(factors, train, held, delta=0.08)
+    whole = certificate.certify(factors, train, test, delta=0.08)
     weighted = sum(g.terms["num_users"] * g.terms["held_out_auc"] for g in groups) / 60
     assert weighted == pytest.approx(whole.terms["held_out_auc"])
 
 
 def test_equally_active_users_make_one_group():
-    groups = certificate.by_activity(*split(), num_groups=4)
+    groups = held_out.by_activity(*split(), num_groups=4)
     assert len(groups) == 1 and groups[0].delta == 0.05
 
 
-# --- Certificates A and B ---------------------------------------------------------------------
+# --- rademacher_users, rademacher_draws -------------------------------------------------------
 
 
 @given(
     seed=st.integers(0, 1000),
     scale=st.sampled_from([0.0, 1e-3, 0.1, 1.0, 10.0]),
-    loss=st.sampled_from(sorted(losses.LOSSES)),
+    loss=st.sampled_from(sorted(losses.PAPER_LOSSES)),
     beta=st.sampled_from([0.5, 1.0, 4.0]),
 )
-def test_a_is_never_below_the_all_zero_model(seed, scale, loss, beta):
-    """The structural floor (SPEC 6.3): if this fails, the implementation is wrong."""
+def test_signs_per_user_are_never_below_the_all_zero_model(seed, scale, loss, beta):
+    """The structural floor (docs/derivations.md#floor): if this fails, the implementation is wrong."""
     factors, train, _ = split(seed % 5, m=12, n=10, t=1)
     random = gaussian(jax.random.key(seed), 12, 10, 4, 1.0)
     model = random if seed % 2 else factors
     model = Factors(scale * model.U, model.V)
-    made = certificate.certify(
-        model, train, kind="A", loss=loss, beta=beta, draws=5, key=jax.random.key(0)
-    )
-    zero = float(losses.get(loss, beta)(0.0))
+    loss = function_class.paper_losses(beta)[loss]
+    options = {"loss": loss, "draws": 5, "key": jax.random.key(0)}
+    made = certificate.certify(model, train, kind="rademacher_users", **options)
+    zero = float(loss(0.0))
     assert made.bound >= zero and made.bound >= made.terms["floor"] >= zero
     assert made.vacuous and made.auc == 0
     assert "vacuous" in made.sentence and "all-zero" in made.sentence
 
 
-def test_b_compares_with_all_other_items_and_says_so():
+def test_signs_per_draw_compare_with_all_other_items_and_say_so():
     factors, train, _ = split()
-    made = certificate.certify(factors, train, kind="B", draws=20, key=jax.random.key(0))
+    options = {"draws": 20, "key": jax.random.key(0)}
+    made = certificate.certify(factors, train, kind="rademacher_draws", **options)
     assert made.vacuous and "floor" not in made.terms
     assert any("every other item" in line for line in made.assumptions)
 
 
-def test_a_needs_a_key_and_c_needs_held_out_items():
+def test_random_matrices_need_a_key_and_held_out_kinds_held_out_items():
     factors, train, _ = split()
     with pytest.raises(ValueError, match="pass key="):
         certificate.certify(factors, train)
     with pytest.raises(ValueError, match="needs held_out"):
-        certificate.certify(factors, train, kind="C2")
+        certificate.certify(factors, train, kind="held_out_unseen")
+
+
+def test_a_loss_is_an_object_or_its_name():
+    factors, train, _ = split()
+    options = {"kind": "rademacher_users", "draws": 5, "key": jax.random.key(0)}
+    by_name = certificate.certify(factors, train, loss="logistic", **options)
+    assert certificate.certify(factors, train, loss=losses.Logistic(), **options) == by_name
+    steep = certificate.certify(factors, train, loss=losses.Logistic(beta=2.0), **options)
+    assert steep.bound > by_name.bound
+    assert by_name.method == steep.method == "logistic loss"
+
+
+def test_a_loss_without_constants_is_refused_before_anything_is_drawn():
+    factors, train, _ = split()
+    own = losses.Loss.from_function(lambda x: jnp.exp(-x))
+    with pytest.raises(ValueError, match="choose from square_hinge, square, sigmoid, logistic"):
+        certificate.certify(factors, train, loss=own, draws=10**9, key=jax.random.key(0))
 
 
 # --- Words and refusals -----------------------------------------------------------------------
 
 
 def test_the_sentence_is_for_a_practitioner():
-    made = certificate.from_ranks(np.full(4485, 0.9079), np.repeat(np.arange(897), 5), 0.05)
+    made = held_out.from_ranks(np.full(4485, 0.9079), np.repeat(np.arange(897), 5), 0.05)
     assert made.sentence == "with probability 95 %, the true AUC is at least .905"
     assert "held_out_auc" in str(made) and "assuming" in str(made)
 
 
 def test_a_certificate_is_not_rounded_up():
-    made = certificate.Certificate("C2", 0.9019, 0.9019, False, 0.05, "bernstein", {}, ())
-    assert ".901" in made.sentence
+    assert certificate.at_least("the true AUC", 0.9019) == "the true AUC is at least .901"
+    ranks, users = np.full(4485, 0.9019), np.repeat(np.arange(897), 5)
+    width = held_out.widths(ranks, users, 0.05)["bernstein"]
+    made = held_out.from_ranks(ranks + width, users, 0.05)
+    assert made.bound == pytest.approx(0.9019) and ".901" in made.sentence
 
 
 def test_chance_is_vacuous():
-    made = certificate.from_ranks(np.full(500, 0.5), np.repeat(np.arange(100), 5), 0.05)
+    made = held_out.from_ranks(np.full(500, 0.5), np.repeat(np.arange(100), 5), 0.05)
     assert made.vacuous and "no better than chance" in made.sentence
 
 
@@ -212,18 +230,62 @@ def test_a_seen_item_cannot_certify():
 
 
 def test_shapes_must_agree():
-    factors, train, held = split()
+    factors, train, test = split()
     with pytest.raises(ValueError, match="29"):
-        certificate.certify(Factors(factors.U, factors.V[:-1]), train, held)
+        certificate.certify(Factors(factors.U, factors.V[:-1]), train, test)
 
 
 def test_a_diverged_model_is_refused():
-    factors, train, held = split()
+    factors, train, test = split()
     with pytest.raises(ValueError, match="not finite"):
-        certificate.certify(Factors(factors.U * np.nan, factors.V), train, held)
+        certificate.certify(Factors(factors.U * np.nan, factors.V), train, test)
 
 
-@pytest.mark.parametrize("bad", [{"kind": "C3"}, {"method": "bernstien"}])
+@pytest.mark.parametrize("bad", [{"kind": "held_out_unsen"}, {"method": "bernstien"}])
 def test_unknown_names_are_met_with_a_suggestion(bad):
     with pytest.raises(ValueError, match="choose from"):
         certificate.certify(*split(), **bad)
+
+
+def test_an_option_of_another_kind_is_sent_to_its_home():
+    with pytest.raises(TypeError, match="belongs to rademacher_users, rademacher_draws"):
+        certificate.certify(*split(), loss="sigmoid")
+    with pytest.raises(TypeError, match="did you mean 'method'"):
+        certificate.certify(*split(), methods="bernstein")
+
+
+# --- The registry -----------------------------------------------------------------------------
+
+
+def test_a_certificate_is_its_function(monkeypatch):
+    """One function and its decorator: the door and its choices follow."""
+    monkeypatch.setattr(certificate, "CERTIFICATES", dict(certificate.CERTIFICATES))
+
+    @certificate.register
+    def optimist(factors, train, held_out, delta, *, hope=0.9):
+        """A toy that believes in the model."""
+        claim = certificate.at_least("the hoped-for AUC", hope)
+        return certificate.Certificate("optimist", hope, hope, False, delta, "hope", {}, (), claim)
+
+    assert certificate.options_of("optimist") == {"hope": 0.9}
+    made = certificate.certify(*split(), kind="optimist", hope=0.8)
+    assert made.sentence == "with probability 95 %, the hoped-for AUC is at least .800"
+    with pytest.raises(TypeError, match="belongs to held_out_unseen, held_out_all"):
+        certificate.certify(*split(), kind="optimist", method="bernstein")
+
+
+def test_every_certificate_has_one_calling_convention():
+    assert list(certificate.CERTIFICATES) == [
+        "held_out_unseen",
+        "held_out_all",
+        "rademacher_users",
+        "rademacher_draws",
+    ]
+    factors, train, test = split()
+    given = {"key": jax.random.key(0), "draws": 5}
+    for kind, make in certificate.CERTIFICATES.items():
+        options = {n: given[n] for n in certificate.options_of(kind) if n in given}
+        made = make(factors, train, test, 0.1, **options)
+        assert (made.kind, made.delta) == (kind, 0.1)
+        assert made == certificate.certify(factors, train, test, 0.1, kind=kind, **options)
+        assert make.__doc__

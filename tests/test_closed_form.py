@@ -4,24 +4,27 @@ import pytest
 from toys import quiet, random_factors
 
 from mfauc_jax.objective import equation, losses, sampling, weightings
-from mfauc_jax.objective import weights as item_weights
+from mfauc_jax.objective.weights import Weights
 from theory import closed_form
+from theory.function_class import paper_losses
 
 RNG = np.random.default_rng(3)
 X = quiet(RNG.random((7, 9)) < 0.4)
 AT = random_factors(3, X)
+PHIS = {"identity": weightings.identity, "tanh": weightings.Tanh(rho=0.7)}
 
 
 def both(loss, phi, tau, form=closed_form.CORRECTED, spread=0.0):
-    objective = equation.make(loss, phi, beta=2.0, rho=0.7, reg=0.3, spread=spread)
-    sample = sampling.everything(X, item_weights.make(X, tau, user_power=0.5))
+    objective = equation.make(paper_losses(2.0)[loss], PHIS[phi], reg=0.3, spread=spread)
+    weights = Weights(tau=tau, tau_neg=None, user_power=0.5)
+    sample = sampling.everything(X, weights.of(X))
     auto = jax.grad(equation.value, 1)(objective, AT, sample)
     return auto, closed_form.gradients(objective, AT, sample, form), objective
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.7])
-@pytest.mark.parametrize("phi", weightings.WEIGHTINGS)
-@pytest.mark.parametrize("loss", losses.LOSSES)
+@pytest.mark.parametrize("phi", PHIS)
+@pytest.mark.parametrize("loss", losses.PAPER_LOSSES)
 def test_autodiff_is_the_corrected_closed_form(loss, phi, tau):
     auto, closed, _ = both(loss, phi, tau, spread=1.5)
     for a, b in zip(auto, closed, strict=True):
@@ -40,15 +43,15 @@ def test_the_printed_logistic_and_sigmoid_gradients_are_wrong_each_in_its_own_wa
 
 
 def test_the_printed_logistic_data_gradient_points_uphill():
-    objective = equation.make("logistic", beta=2.0)
-    sample = sampling.everything(X, item_weights.make(X))
+    objective = equation.make(losses.Logistic(beta=2.0))
+    sample = sampling.everything(X, Weights.paper().of(X))
     auto = jax.grad(equation.value, 1)(objective, AT, sample)
     printed = closed_form.gradients(objective, AT, sample, closed_form.printed(objective))
     np.testing.assert_allclose(auto.U, -printed.U, atol=1e-12)  # E1
 
 
 def test_short_square_forms_need_the_masses():
-    sample = sampling.everything(X, item_weights.make(X))
+    sample = sampling.everything(X, Weights.paper().of(X))
     objective = equation.make("square", reg=0.3)
     for scale in (1.0, 3.0):
         scaled = sample._replace(g_pos=scale * sample.g_pos)
@@ -58,3 +61,18 @@ def test_short_square_forms_need_the_masses():
         np.testing.assert_allclose(auto.U, right.U, atol=1e-12)
         np.testing.assert_allclose(auto.V, right.V, atol=1e-12)
         assert np.allclose(auto.U, printed.U) == (scale == 1.0)  # E5
+
+
+def test_every_loss_of_the_paper_has_its_derivative():
+    assert list(closed_form.SLOPES.keys() ^ losses.PAPER_LOSSES.values()) == []
+    for name, loss in paper_losses(2.0).items():
+        x = np.linspace(-3.0, 0.9, 7)
+        slopes = jax.vmap(jax.grad(loss))(x)
+        np.testing.assert_allclose(closed_form.SLOPES[type(loss)](loss, x), -slopes, err_msg=name)
+
+
+def test_a_loss_outside_the_paper_has_no_closed_form():
+    objective = equation.make(lambda x: jax.nn.relu(1 - x))
+    sample = sampling.everything(X, Weights.paper().of(X))
+    with pytest.raises(ValueError, match="choose from square_hinge, square, logistic, sigmoid"):
+        closed_form.gradients(objective, AT, sample)

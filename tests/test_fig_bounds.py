@@ -30,8 +30,8 @@ def chosen(records, figure, **where):
     ]
 
 
-def test_a_lies_above_its_floor_and_the_floor_above_zero(records):
-    for r in chosen(records, "bounds", kind="A"):
+def test_the_bound_lies_above_its_floor_and_the_floor_above_the_zero_model(records):
+    for r in chosen(records, "bounds", kind="rademacher_users"):
         assert r["bound"] >= r["floor"] >= r["risk_of_zero"] == 0.5
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mfauc_jax.certify import bounds, spectral
 from mfauc_jax.objective import losses
-from mfauc_jax.solvers.starts import gaussian
+from mfauc_jax.solvers.base import gaussian
 from theory import function_class, generalisation, mcdiarmid, rademacher
 
 KEY = jax.random.key(0)
@@ -66,7 +66,7 @@ def test_statements_are_sums_of_their_terms(known):
 def test_corollary_3_1_needs_the_corrected_norm():
     X = rademacher.half_and_half(0, 2560, 256)
     rho = 6 * np.sqrt(256 * 2560)
-    lower = rademacher.two_valued_excess(losses.get("logistic"), X, 12.0)
+    lower = rademacher.two_valued_excess(losses.logistic, X, 12.0)
     assert generalisation.corollary_3_1(X, 1.0, rho, 0.05) < lower
     assert lower < generalisation.corrected_corollary_3_1(KEY, X, 1.0, rho, 0.05)
 
@@ -76,8 +76,9 @@ def test_corollary_3_1_needs_the_corrected_norm():
 
 @pytest.mark.parametrize(("beta", "slope"), [(0.5, 0.125), (2.0, 0.5), (8.0, 2.0)])
 def test_sigmoid_is_beta_over_4_lipschitz(beta, slope):
-    found = function_class.measured_slope(losses.get("sigmoid", beta), 4.0)
-    assert found == pytest.approx(slope) == pytest.approx(bounds.constants("sigmoid", 4.0, beta)[0])
+    loss = losses.Sigmoid(beta=beta)
+    found = function_class.measured_slope(loss, 4.0)
+    assert found == pytest.approx(slope) == pytest.approx(bounds.constants(loss, 4.0).lipschitz)
 
 
 def test_the_printed_radius_leaves_the_unit_interval():

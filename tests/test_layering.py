@@ -3,18 +3,24 @@
 import ast
 import graphlib
 import pathlib
+import sys
 
+import jax
+import numpy as np
 import pytest
+
+from mfauc_jax import MFAUC, Interactions
 
 ROOT = pathlib.Path(__file__).parent.parent
 LAYERS = (  # a folder, or a module of the top level, per name; lower ones first
     "_core",
     "data",
     "objective",
-    "evaluation",
+    "problem evaluation",
     "solvers",
-    "certify baselines distributed",
-    "routes serving model training",
+    "training certify baselines distributed",
+    "serving",
+    "model",
     "plots cli",
 )
 LAYER = {name: depth for depth, names in enumerate(LAYERS) for name in names.split()}
@@ -104,3 +110,28 @@ def test_only_the_command_line_touches_jax_config(path):
 def test_no_module_without_a_subject(package):
     vague = {"utils", "helpers", "common", "types", "config"}
     assert not {path.stem for path in sources(package)} & vague
+
+
+def test_fit_crosses_ten_modules_at_most():
+    """What a reader opens to follow `MFAUC().fit(X)` on data that were read before."""
+    crossed = set()
+
+    def enter(frame, event, arg):
+        name = frame.f_globals.get("__name__", "")
+        if event == "call" and name.startswith("mfauc_jax.") and frame.f_code.co_name != "<module>":
+            crossed.add(name)
+
+    X = Interactions.of(np.eye(9, 8) + np.eye(9, 8, 1))
+    model = MFAUC(rank=2)
+    jax.clear_caches()
+    sys.setprofile(enter)
+    try:
+        model.fit(X)
+    finally:
+        sys.setprofile(None)
+    assert len(crossed) <= 10, sorted(crossed)
+
+
+def test_files_are_one_room_each():
+    long = {p.name: n for p in sources("mfauc_jax") if (n := len(p.read_text().splitlines())) > 320}
+    assert not long, f"{long}: is it one room or two?"

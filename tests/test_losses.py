@@ -1,10 +1,12 @@
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.tree_util import Partial
 
 from mfauc_jax.objective import equation, losses, weightings
+from theory.function_class import paper_losses
 
 FORMULA = {
     "square_hinge": lambda x, b: 0.5 * max(0.0, 1 - x) ** 2,
@@ -14,17 +16,17 @@ FORMULA = {
 }
 
 
-@pytest.mark.parametrize("name", losses.LOSSES)
+@pytest.mark.parametrize("name", losses.PAPER_LOSSES)
 def test_each_loss_is_the_papers_formula(name):
     for beta in (0.5, 1.0, 3.0):
-        loss = losses.get(name, beta)
+        loss = paper_losses(beta)[name]
         for x in (-3.0, -0.2, 0.0, 0.9, 1.0, 4.0):
             assert float(loss(x)) == pytest.approx(FORMULA[name](x, beta), abs=1e-12)
 
 
-@pytest.mark.parametrize("name", losses.LOSSES)
+@pytest.mark.parametrize("name", losses.PAPER_LOSSES)
 def test_value_and_slope_are_finite_in_float32_far_from_zero(name):
-    loss = losses.get(name, 1.0)
+    loss = paper_losses()[name]
     x = jnp.array([-1e4, -100.0, -1.0, 0.0, 1.0, 100.0, 1e4], jnp.float32)
     value, slope = jax.vmap(jax.value_and_grad(loss))(x)
     assert value.dtype == jnp.float32 and slope.dtype == jnp.float32
@@ -35,7 +37,7 @@ def test_value_and_slope_are_finite_in_float32_far_from_zero(name):
 
 
 def test_logistic_keeps_its_slope_where_log_sigmoid_would_overflow():
-    steep = losses.get("logistic", 100.0)
+    steep = losses.Logistic(beta=100.0)
     assert float(steep(jnp.float32(-100.0))) == pytest.approx(1e4)
     assert float(jax.grad(steep)(jnp.float32(-100.0))) == pytest.approx(-100.0)
 
@@ -49,19 +51,19 @@ def test_a_sweep_over_beta_compiles_once():
         return loss(0.3)
 
     for beta in (0.5, 1.0, 2.0):
-        run(losses.get("sigmoid", beta))
+        run(losses.Sigmoid(beta=beta))
     assert len(traces) == 1
 
 
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: losses.get("sqare"), "did you mean 'square'"),
-        (lambda: losses.get("zzz"), "choose from square_hinge, square, sigmoid, logistic"),
-        (lambda: losses.get("sigmoid", -1.0), "beta = -1.0"),
-        (lambda: losses.get("logistic", float("nan")), "beta = nan"),
-        (lambda: weightings.get("tan"), "did you mean 'tanh'"),
-        (lambda: weightings.get("tanh", 0.0), "rho = 0.0"),
+        (lambda: equation.make("sqare"), "did you mean 'square'"),
+        (lambda: equation.make("zzz"), "must be one of square_hinge, square, sigmoid, logistic"),
+        (lambda: losses.Sigmoid(beta=-1.0), "beta = -1.0"),
+        (lambda: losses.Logistic(beta=float("nan")), "beta = nan"),
+        (lambda: equation.make(weighting="tan"), "did you mean 'tanh'"),
+        (lambda: weightings.Tanh(rho=0.0), "rho = 0.0"),
         (lambda: equation.make("square", reg=-0.1), "reg = -0.1"),
         (lambda: equation.make("square", spread=-2.0), "spread = -2.0"),
     ],
@@ -84,7 +86,8 @@ def test_your_own_loss_is_one_function():
     def exponential(x, beta=1.0):
         return jnp.exp(-beta * x)
 
-    loss = equation.make(exponential, beta=2.0).loss
-    assert isinstance(loss, Partial) and float(loss(1.0)) == pytest.approx(np.exp(-2.0))
-    with pytest.raises(TypeError, match="neither a name nor a function|Type-check"):
+    loss = equation.make(partial(exponential, beta=2.0)).loss
+    assert isinstance(loss, losses.Loss) and float(loss(1.0)) == pytest.approx(np.exp(-2.0))
+    assert (loss.name, loss.beta) == ("exponential", 2.0)
+    with pytest.raises(TypeError, match=r"loss = 3.0 must be one of .*family Loss"):
         equation.make(3.0)

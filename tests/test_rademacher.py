@@ -11,8 +11,9 @@ from mfauc_jax._core.factors import Factors
 from mfauc_jax.certify import bounds, spectral
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import losses
-from mfauc_jax.solvers.starts import gaussian
+from mfauc_jax.solvers.base import gaussian
 from theory import rademacher
+from theory.function_class import paper_losses
 
 KEY = jax.random.key(0)
 
@@ -73,7 +74,7 @@ def test_linear_h_gives_equality_for_every_sign_vector():
 def test_printed_theorem_is_refuted_at_256_by_2560(name):
     X, rho = rademacher.half_and_half(0, 2560, 256), 6 * np.sqrt(256 * 2560)
     B = bounds.constants(name, 12.0).lipschitz
-    lower = rademacher.two_valued_excess(losses.get(name), X, 12.0)
+    lower = rademacher.two_valued_excess(paper_losses()[name], X, 12.0)
     expected = {"logistic": (2.66, 1.97), "square": (36.1, 25.6)}[name]
     printed = rademacher.printed_bound(X, B, rho)
     assert (lower, printed) == pytest.approx(expected, rel=0.01)
@@ -82,9 +83,9 @@ def test_printed_theorem_is_refuted_at_256_by_2560(name):
     assert lower < rademacher.crude_bound(2560, B, rho)
 
 
-@pytest.mark.parametrize("name", losses.LOSSES)
+@pytest.mark.parametrize("name", losses.PAPER_LOSSES)
 def test_the_two_valued_excess_is_the_loss_of_explicit_factors(name):
-    X, loss = rademacher.half_and_half(1, 30, 12), losses.get(name)
+    X, loss = rademacher.half_and_half(1, 30, 12), paper_losses()[name]
     v = jnp.where(jnp.arange(12) < 6, 2.0, -2.0)[:, None]
     T = bounds.user_risks(loss, Factors(jnp.full((30, 1), 1.5), v), X)
     excess = rademacher.two_valued_excess(loss, X, 6.0)
@@ -97,14 +98,7 @@ def test_hadamard_with_all_signs_refutes_it_too():
     printed = rademacher.printed_bound(X, 1.0, 80.0)
     assert printed == pytest.approx(56.57 * 2 / 7, rel=1e-3)
     lower = rademacher.lower_bound(
-        KEY,
-        losses.get("logistic"),
-        rademacher.hadamard_design(),
-        80.0,
-        nus,
-        rank=1,
-        steps=80,
-        starts=1,
+        KEY, losses.logistic, rademacher.hadamard_design(), 80.0, nus, rank=1, steps=80, starts=1
     )
     assert printed < lower < rademacher.corrected_bound(KEY, X, 1.0, 80.0, draws=50)
 
@@ -116,14 +110,14 @@ def test_jensen_runs_the_other_way(seed):
     assert norms.mean() >= spectral.spectral_norm(spectral.mean_difference(X))
 
 
-@pytest.mark.parametrize("name", losses.LOSSES)
+@pytest.mark.parametrize("name", losses.PAPER_LOSSES)
 def test_the_corrected_bound_is_above_the_ascent(name):
     X, dense = design(3, 5, 6)
     rho = 2.0
     gamma = 2 * rho  # |s_p − s_q| ≤ √2 ρ
     nus = rademacher.sign_vectors(5)
     lower = rademacher.lower_bound(
-        KEY, losses.get(name), dense, rho, nus, rank=2, steps=100, starts=1
+        KEY, paper_losses()[name], dense, rho, nus, rank=2, steps=100, starts=1
     )
     B = bounds.constants(name, gamma).lipschitz
     assert 0 < lower <= rademacher.corrected_bound(KEY, X, B, rho, draws=200)
@@ -158,11 +152,11 @@ def test_multiplicative_perturbation():
 # --- The floor --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", losses.LOSSES)
+@pytest.mark.parametrize("name", losses.PAPER_LOSSES)
 def test_empirical_risk_plus_rademacher_is_at_least_the_zero_models(name):
     """R̂ itself, with all 64 signs, is at least what zeroing and flipping rows give."""
     X, dense = design(2)
-    loss, model = losses.get(name), gaussian(KEY, 6, 7, 2, 0.8)
+    loss, model = paper_losses()[name], gaussian(KEY, 6, 7, 2, 0.8)
     S, zero = model.U @ model.V.T, float(loss(0.0))
     risk = float(bounds.user_risks(loss, model, X).mean())
     zeroed, flipped = [], []

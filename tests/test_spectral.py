@@ -10,7 +10,7 @@ import pytest
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.certify import spectral
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.solvers.starts import gaussian
+from mfauc_jax.solvers.base import gaussian
 
 
 def random_X(seed=0, m=12, n=9):

@@ -3,9 +3,11 @@
 import json
 import re
 
+import jax.numpy as jnp
 import pytest
 
-from theory import verify_bounds
+from mfauc_jax.objective import losses
+from theory import verify_bounds, verify_consistency, verify_generalisation, verify_rademacher
 from theory.statement import CORRECTED, HOLDS, REFUTED, Statement, at_most, below, equal
 
 NUMBERED = [
@@ -71,3 +73,23 @@ def test_one_false_statement_fails_the_script(monkeypatch, capsys):
     monkeypatch.setattr(verify_bounds, "CHECKS", [lambda: [false]])
     assert verify_bounds.main([]) == 1
     assert "NOT BORNE OUT" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        verify_consistency.theorem_3_1,
+        verify_rademacher.floor,
+        verify_generalisation.function_classes,
+        verify_generalisation.rademacher_certificates,
+    ],
+    ids=lambda check: check.__name__,
+)
+def test_a_fifth_loss_breaks_no_statement(check, monkeypatch):
+    """What goes through the losses is about the paper's four, whatever else is registered."""
+    monkeypatch.setitem(losses.LOSSES, "exponential", lambda x: jnp.exp(-x))
+    found = check()
+    assert found and all(s.stands for s in found)
+    assert not any("exponential" in s.claim for s in found)
+    for name in losses.PAPER_LOSSES:
+        assert any(name in s.claim for s in found), name

@@ -5,7 +5,7 @@ it; training uses `jax.grad`. Everything here lists all pairs: small data only.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,58 +14,108 @@ from jaxtyping import Array, Float
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.objective import losses, weightings
 from mfauc_jax.objective.equation import Objective
+from mfauc_jax.objective.losses import Loss
 from mfauc_jax.objective.sampling import Sample
+from mfauc_jax.objective.weightings import Weighting
 
-# h(γ) = −L′(γ), with the loss's own hyper-parameters
-SLOPES: dict[Callable, Callable] = {
-    losses.square_hinge: lambda x: jnp.maximum(0.0, 1 - x),
-    losses.square: lambda x: 1 - x,
-    losses.logistic: lambda x, beta: beta * jnp.exp(-beta * x) / (1 + jnp.exp(-beta * x)),
-    losses.sigmoid: lambda x, beta: beta * jnp.exp(-beta * x) / (1 + jnp.exp(-beta * x)) ** 2,
+
+def square_hinge(loss: losses.SquareHinge, x):
+    """max(0, 1 − x)."""
+    del loss
+    return jnp.maximum(0.0, 1 - x)
+
+
+def square(loss: losses.Square, x):
+    """1 − x."""
+    del loss
+    return 1 - x
+
+
+def logistic(loss: losses.Logistic, x):
+    """β e^(−βx) / (1 + e^(−βx))."""
+    return loss.beta * jnp.exp(-loss.beta * x) / (1 + jnp.exp(-loss.beta * x))
+
+
+def sigmoid(loss: losses.Sigmoid, x):
+    """β e^(−βx) / (1 + e^(−βx))²."""
+    return loss.beta * jnp.exp(-loss.beta * x) / (1 + jnp.exp(-loss.beta * x)) ** 2
+
+
+def printed_sigmoid(loss: losses.Sigmoid, x):
+    """β σ(βx)², as printed (E3)."""
+    return loss.beta / (1 + jnp.exp(-loss.beta * x)) ** 2
+
+
+def identity(weighting: weightings.Identity, x):
+    """1."""
+    del weighting
+    return jnp.ones_like(x)
+
+
+def tanh(weighting: weightings.Tanh, x):
+    """ρ (1 − tanh²(ρx))."""
+    return weighting.rho * (1 - jnp.tanh(weighting.rho * x) ** 2)
+
+
+Slopes = dict[type[Loss], Callable[[Any, Any], Any]]
+SLOPES: Slopes = {  # h(γ) = −L′(γ)
+    losses.SquareHinge: square_hinge,
+    losses.Square: square,
+    losses.Logistic: logistic,
+    losses.Sigmoid: sigmoid,
 }
-PRINTED_SLOPES = SLOPES | {
-    losses.sigmoid: lambda x, beta: beta / (1 + jnp.exp(-beta * x)) ** 2  # σ², E3
-}
-# φ′(C)
-STEEPNESS: dict[Callable, Callable] = {
-    weightings.identity: jnp.ones_like,
-    weightings.tanh: lambda x, rho: rho * (1 - jnp.tanh(rho * x) ** 2),
+PRINTED_SLOPES: Slopes = SLOPES | {losses.Sigmoid: printed_sigmoid}
+STEEPNESS: dict[type[Weighting], Callable[[Any, Any], Any]] = {  # φ′(C)
+    weightings.Identity: identity,
+    weightings.Tanh: tanh,
 }
 
 
 class Form(NamedTuple):
     """A way of writing ∂θ: what the paper and its correction differ in."""
 
-    slopes: dict = SLOPES
+    slopes: Slopes = SLOPES
     sign: float = 1.0  # of the data term
     reg_rows: str = "m"  # λ u_i is divided by this many rows
 
 
 CORRECTED = Form()
-HAS_BETA = (losses.logistic, losses.sigmoid)
+HAS_BETA = (losses.Logistic, losses.Sigmoid)
 
 
 def printed(objective: Objective) -> Form | None:
     """The paper's form for this loss and φ, or None where it gives none."""
-    if objective.loss.func not in HAS_BETA:
+    if not isinstance(objective.loss, HAS_BETA):
         return CORRECTED  # Eqs 4–5 and the tanh pair are right as printed
-    if objective.weighting.func is weightings.tanh:
+    if isinstance(objective.weighting, weightings.Tanh):
         return None
     return Form(PRINTED_SLOPES, sign=-1.0, reg_rows="n")
 
 
 def misprints(objective: Objective) -> dict[str, Form]:
     """The corrected form with one misprint put back, by erratum."""
-    if objective.loss.func not in HAS_BETA or objective.weighting.func is weightings.tanh:
+    if not isinstance(objective.loss, HAS_BETA) or isinstance(objective.weighting, weightings.Tanh):
         return {}
     found = {"E1": Form(sign=-1.0), "E2": Form(reg_rows="n")}
-    return found | ({"E3": Form(PRINTED_SLOPES)} if objective.loss.func is losses.sigmoid else {})
+    return found | (
+        {"E3": Form(PRINTED_SLOPES)} if isinstance(objective.loss, losses.Sigmoid) else {}
+    )
+
+
+def formula_of(part: Any, formulas: dict) -> Callable[[Any, Any], Any]:
+    """The formula for a loss or a weighting of the paper; a ValueError for any other."""
+    if type(part) not in formulas:
+        known = ", ".join(kind.name for kind in formulas)
+        raise ValueError(f"the paper has no derivative of {part.name}: choose from {known}")
+    return formulas[type(part)]
 
 
 def gradients(
     objective: Objective, factors: Factors, sample: Sample, form: Form = CORRECTED
 ) -> Factors:
-    """∂θ/∂u_i and ∂θ/∂v_j as double sums over p ∈ ω_i, q ∈ ω̄_i (SPEC 0.1; spread: SPEC 4.5).
+    """∂θ/∂u_i and ∂θ/∂v_j as double sums over p ∈ ω_i, q ∈ ω̄_i.
+
+    docs/derivations.md#gradients has it for any loss, and the spread penalty.
 
     With h = −L′ and f_ip = φ′(Σ_q g′_q L(γ_ipq)):
 
@@ -74,16 +124,16 @@ def gradients(
                + (λ/n) v_j
     """
     (U, V), (m, n) = factors, (factors.U.shape[0], factors.V.shape[0])
-    slope = form.slopes[objective.loss.func]
-    steepness = STEEPNESS[objective.weighting.func]
+    slope = formula_of(objective.loss, form.slopes)
+    steepness = formula_of(objective.weighting, STEEPNESS)
     spread = jnp.broadcast_to(objective.spread, (m,))[sample.users]
     w = sample.user_weight / sample.users.shape[0] * form.sign
 
     def user(u, pos, neg, g_pos, g_neg, spread):
         s_neg = V[neg] @ u
         margin = (V[pos] @ u)[:, None] - s_neg[None, :]  # γ [P, Q]
-        f = steepness(objective.loss(margin) @ g_neg, **objective.weighting.keywords)
-        pair = (g_pos * f)[:, None] * slope(margin, **objective.loss.keywords) * g_neg[None, :]
+        f = steepness(objective.weighting, objective.loss(margin) @ g_neg)
+        pair = (g_pos * f)[:, None] * slope(objective.loss, margin) * g_neg[None, :]
         c_neg = pair.sum(0) + spread * g_neg * (s_neg - g_neg @ s_neg)
         return -pair.sum(1), c_neg  # m ∂θ/∂s at the positives and at the negatives
 

@@ -109,7 +109,7 @@ def _risk_and_slope(loss: Callable, free: jax.Array, A: jax.Array):
 
 
 def minimiser(loss: Callable, eta: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """A minimiser of R_L by BFGS with exact gradients, s_1 = 0 fixed; `loss` is a Partial."""
+    """A minimiser of R_L by BFGS with exact gradients, s_1 = 0 fixed; `loss` is a pytree, such as a Loss."""
     A = pair_weights(eta, weights)
     A = jnp.asarray(A / A.sum())
     answer = scipy.optimize.minimize(
@@ -187,7 +187,7 @@ def sigmoid_regrets(
     pair is misordered or tied. inf R_L = R*-like, approached by s = cη, c → ∞, never attained.
     """
     A = pair_weights(eta, weights)
-    excess = surrogate_risk(lambda x: losses.sigmoid(x, beta), s, eta, weights)
+    excess = surrogate_risk(losses.Sigmoid(beta=beta), s, eta, weights)
     tied = 0.5 * A[np.equal.outer(eta, eta)].sum()
     best = np.minimum(A, A.T)[~np.equal.outer(eta, eta)].sum() / 2 + tied
     return auc_risk(s, eta, weights) - bayes_risk(eta, weights), excess - float(best)

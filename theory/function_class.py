@@ -10,6 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from mfauc_jax._core.factors import Factors
+from mfauc_jax.objective.losses import PAPER_LOSSES, Loss
+
+
+def paper_losses(beta: float = 1.0) -> dict[str, Loss]:
+    """The losses that the paper's statements are about, by name; those that have a β, with this one."""
+    return {
+        name: kind(**({"beta": beta} if "beta" in kind.specs() else {}))
+        for name, kind in PAPER_LOSSES.items()
+    }
 
 
 def grid(gamma: float, size: int = 20001) -> jax.Array:

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from mfauc_jax._core.factors import Factors
-from mfauc_jax.certify import bounds, certificate, spectral
+from mfauc_jax.certify import bounds, held_out, spectral
 from mfauc_jax.data.interactions import Interactions
 from theory import rademacher
 from theory.mcdiarmid import coefficients, theorem_3_4
@@ -143,7 +143,7 @@ def tanh_is_not_linear(rho: float = 2.0) -> tuple[float, float]:
     return float(np.tanh(rho * 0.5)), float(np.tanh(rho * np.array([0.0, 1.0])).mean())
 
 
-# --- Coverage of certificate C ----------------------------------------------------------------
+# --- Coverage of the held-out certificates ----------------------------------------------------
 
 
 class Coverage(NamedTuple):
@@ -161,7 +161,7 @@ class World(NamedTuple):
 
     @property
     def auc(self) -> float:
-        """(1/m) Σ_i E_{y ∼ D_i} F_i(y): what C2 certifies."""
+        """(1/m) Σ_i E_{y ∼ D_i} F_i(y): what `held_out_unseen` certifies."""
         return float((self.D * self.F).sum(1).mean())
 
 
@@ -169,20 +169,20 @@ def world(factors: Factors, train: Interactions, taste: np.ndarray) -> World:
     """The truth when user i's next new item has probability ∝ taste_ij on the unseen items."""
     seen = train.to_scipy().toarray() > 0
     everything_else = Interactions.from_scipy((~seen).astype(float))
-    ranks, owners = certificate.held_out_ranks(factors, train, everything_else)
+    ranks, users = held_out.held_out_ranks(factors, train, everything_else)
     F = np.zeros(seen.shape)
-    F[owners, np.asarray(everything_else.indices)] = ranks
+    F[users, np.asarray(everything_else.indices)] = ranks
     D = np.where(seen, 0.0, taste)
     return World(F, D / D.sum(1, keepdims=True))
 
 
 def draw_held_out(rng: np.random.Generator, truth: World, sizes: np.ndarray):
     """t_i independent draws from D_i, with replacement: (F of each, its user)."""
-    owners = np.repeat(np.arange(len(sizes)), sizes)
+    users = np.repeat(np.arange(len(sizes)), sizes)
     cumulated = truth.D.cumsum(1)
-    uniform = rng.random(len(owners)) * cumulated[owners, -1]
-    items = (cumulated[owners] <= uniform[:, None]).sum(1)
-    return truth.F[owners, items], owners
+    uniform = rng.random(len(users)) * cumulated[users, -1]
+    items = (cumulated[users] <= uniform[:, None]).sum(1)
+    return truth.F[users, items], users
 
 
 def coverage(
@@ -192,8 +192,8 @@ def coverage(
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     found: dict[str, list] = {}
     for _ in range(draws):
-        ranks, owners = draw_held_out(rng, truth, sizes)
-        for method in ("bernstein", "hoeffding", "bernstein_users"):
-            c = certificate.from_ranks(ranks, owners, delta, method=method)
+        ranks, users = draw_held_out(rng, truth, sizes)
+        for method in held_out.INEQUALITIES:
+            c = held_out.from_ranks(ranks, users, delta, method=method)
             found.setdefault(method, []).append((c.bound > truth.auc, c.terms["half_width"]))
     return {name: Coverage(*np.mean(pairs, axis=0)) for name, pairs in found.items()}

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 import scipy.stats
-from jax.tree_util import Partial
 
 from mfauc_jax.objective import losses
-from theory import consistency
+from theory import consistency, function_class
 from theory.statement import CORRECTED, REFUTED, Statement, at_most, below, equal
 
 INSTANCES = 20  # random finite-item worlds
@@ -25,13 +24,12 @@ def worlds(count: int = INSTANCES, items: int = 6) -> Iterator[tuple[np.ndarray,
 def definition_3_1() -> list[Statement]:
     """Consistency, on finite worlds: the minimiser of R_L attains the Bayes risk."""
     found = []
-    for name in ("square", "square_hinge", "logistic"):
-        loss = losses.get(name)
+    for loss in (losses.square, losses.square_hinge, losses.logistic):
         regret = 0.0
         for eta, w in worlds():
             s = consistency.minimiser(loss, eta, w)
             regret += consistency.auc_risk(s, eta, w) - consistency.bayes_risk(eta, w)
-        text = f"R at the minimiser of R_{name} exceeds R* by 0 ({INSTANCES} worlds)"
+        text = f"R at the minimiser of R_{loss.name} exceeds R* by 0 ({INSTANCES} worlds)"
         found.append(at_most("Def 3.1", text, regret, 0.0, tolerance=1e-12))
     return found
 
@@ -39,7 +37,7 @@ def definition_3_1() -> list[Statement]:
 def theorem_3_1() -> list[Statement]:
     """Its hypotheses, loss by loss (E27), and why "differentiable" is needed (the hinge)."""
     found = []
-    for name, loss in losses.LOSSES.items():
+    for name, loss in function_class.paper_losses().items():
         holds = consistency.conditions(loss)
         claimed = consistency.COVERED_BY[name] == "Thm 3.1"
         text = f"{name}: convex {holds.convex}, non-increasing {holds.non_increasing}, L′(0) < 0"
@@ -57,7 +55,7 @@ def theorem_3_1() -> list[Statement]:
 def theorem_3_2_logistic() -> list[Statement]:
     """The logistic half, printed signs included."""
     x, beta = 0.5, 2.0
-    logistic = Partial(losses.logistic, beta=beta)
+    logistic = losses.Logistic(beta=beta)
     slope, curvature = jax.grad(logistic), jax.grad(jax.grad(logistic))
     printed = consistency.printed_logistic(x, beta), consistency.printed_logistic_slope(x, beta)
     bent = consistency.printed_logistic_curvature(x, beta)

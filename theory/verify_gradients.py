@@ -21,9 +21,11 @@ from jax.flatten_util import ravel_pytree
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation, exact, losses, sampling, weightings
-from mfauc_jax.objective import weights as item_weights
-from mfauc_jax.solvers import starts
-from theory import closed_form
+from mfauc_jax.objective.losses import Loss
+from mfauc_jax.objective.weightings import Weighting
+from mfauc_jax.objective.weights import Weights
+from mfauc_jax.solvers.base import gaussian
+from theory import closed_form, function_class
 
 TOLERANCE = 1e-8
 VISIBLE = 1e-3  # a misprint must move the gradient by more than this
@@ -40,7 +42,7 @@ def toy(seed: int) -> tuple[Interactions, Factors]:
     dense[0, 3], dense[1, 4] = True, False
     dense[2:, 0] |= ~dense[2:].any(1)
     X = Interactions.of(dense.astype(float))
-    return X, starts.gaussian(jax.random.key(seed), *X.shape, rank=4, scale=0.8)
+    return X, gaussian(jax.random.key(seed), *X.shape, rank=4, scale=0.8)
 
 
 def difference(a: Factors, b: Factors) -> float:
@@ -64,7 +66,9 @@ def all_gradients(objective, at: Factors, sample, data: exact.Plan) -> dict[str,
     if printed is not None:
         forms["printed"] = printed
     found = {k: closed_form.gradients(objective, at, sample, form) for k, form in forms.items()}
-    if (objective.loss.func, objective.weighting.func) == (losses.square, weightings.identity):
+    if isinstance(objective.loss, losses.Square) and isinstance(
+        objective.weighting, weightings.Identity
+    ):
         found["short"] = closed_form.square_short_form(at, sample, objective.reg)
     return found | {
         "autodiff": jax.grad(equation.value, 1)(objective, at, sample),
@@ -73,10 +77,17 @@ def all_gradients(objective, at: Factors, sample, data: exact.Plan) -> dict[str,
     }
 
 
-def check(loss: str, weighting: str, tau: float, X: Interactions, at: Factors) -> dict:
+def cases() -> list[tuple[Loss, Weighting, float]]:
+    """The paper's losses × φ × τ′; what else is registered has no printed form to compare with."""
+    phis = (weightings.identity, weightings.Tanh(rho=0.7))
+    by_name = function_class.paper_losses(beta=2.0)
+    return list(itertools.product(by_name.values(), phis, (0.0, 0.7)))
+
+
+def check(loss: Loss, weighting: Weighting, tau: float, X: Interactions, at: Factors) -> dict:
     """One row of the table."""
-    objective = equation.make(loss, weighting, beta=2.0, rho=0.7, reg=0.3)
-    weights = item_weights.make(X, tau)
+    objective = equation.make(loss, weighting, reg=0.3)
+    weights = Weights.paper(tau).of(X)
     untabled = weights._replace(pos_table=None, neg_table=None, row_table=None)  # one compilation
     data = exact.plan(objective, X, untabled)
     found = all_gradients(objective, at, sampling.everything(X, weights), data)
@@ -91,13 +102,13 @@ def check(loss: str, weighting: str, tau: float, X: Interactions, at: Factors) -
         verdict = "misprinted: " + " ".join(f"{k} ({d:.0e})" for k, d in off.items())
     else:
         verdict = "not in the paper" if printed is None else "right as printed"
-    row = {"loss": loss, "weighting": weighting, "tau": tau, **agree, "printed": printed}
+    row = {"loss": loss.name, "weighting": weighting.name, "tau": tau, **agree, "printed": printed}
     return row | {"misprints": off, "verdict": verdict if ok else f"FAILS ({verdict})", "ok": ok}
 
 
 def check_masses(X: Interactions, at: Factors) -> dict:
     """E5: with unnormalised g, g′ the short square forms need their masses."""
-    sample = sampling.everything(X, item_weights.make(X))
+    sample = sampling.everything(X, Weights.paper().of(X))
     sample = sample._replace(g_pos=3 * sample.g_pos, g_neg=5 * sample.g_neg)
     objective = equation.make("square", reg=0.3)
     auto = jax.grad(equation.value, 1)(objective, at, sample)
@@ -154,7 +165,7 @@ def check_sampling(X: Interactions, at: Factors, seed: int) -> list[dict]:
     rows = []
     columns = X.transpose()
     for tau in (0.0, 0.7):
-        weights = item_weights.make(X, tau, user_power=0.5)
+        weights = Weights(tau=tau, tau_neg=None, user_power=0.5).of(X)
         objective = equation.make("logistic", reg=0.3, spread=1.5)
         everything = sampling.everything(X, weights)
         truth = jax.grad(equation.value, 1)(objective, at, everything)
@@ -199,9 +210,9 @@ def _rms(values: jax.Array) -> float:
 
 
 def check_tanh_bias(X: Interactions, at: Factors, seed: int) -> list[dict]:
-    """How far sampling an inner sum moves the tanh gradient (SPEC 3.4): it must fall with κ."""
-    weights = item_weights.make(X)
-    objective = equation.make("square_hinge", "tanh", rho=2.0)
+    """How far sampling an inner sum moves the tanh gradient (docs/derivations.md#tanh-bias): it must fall with κ."""
+    weights = Weights.paper().of(X)
+    objective = equation.make("square_hinge", weightings.Tanh(rho=2.0))
     truth = jax.grad(equation.value, 1)(objective, at, sampling.everything(X, weights))
     flat = ravel_pytree(truth)[0]
     rows = []
@@ -261,8 +272,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
     X, at = toy(args.seed)
-    cases = itertools.product(losses.LOSSES, weightings.WEIGHTINGS, (0.0, 0.7))
-    rows = [check(*case, X, at) for case in cases]
+    rows = [check(*case, X, at) for case in cases()]
     masses = check_masses(X, at)
     samples = check_sampling(X, at, args.seed) + check_tanh_bias(X, at, args.seed)
     report(rows, masses, samples)

@@ -8,7 +8,7 @@ from mfauc_jax._core.factors import Factors
 from mfauc_jax.certify import bounds, spectral
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import losses
-from mfauc_jax.solvers.starts import gaussian
+from mfauc_jax.solvers.base import gaussian
 from theory import function_class, generalisation, mcdiarmid, rademacher
 from theory.statement import CORRECTED, REFUTED, Statement, at_most, equal
 
@@ -88,16 +88,16 @@ def theorem_3_7() -> list[Statement]:
             function_class.norm_rate(1, 1, 30, 20),
         ),
     ]
-    for m, n, name in (
-        (2560, 256, "logistic"),
-        (2560, 256, "square"),
-        (10240, 1024, "square_hinge"),
+    for m, n, loss in (
+        (2560, 256, losses.logistic),
+        (2560, 256, losses.square),
+        (10240, 1024, losses.square_hinge),
     ):
         design, gamma = rademacher.half_and_half(0, m, n), 12.0
-        B, rho = bounds.constants(name, gamma).lipschitz, 6 * np.sqrt(m * n)
-        lower = rademacher.two_valued_excess(losses.get(name), design, gamma)
+        B, rho = bounds.constants(loss, gamma).lipschitz, 6 * np.sqrt(m * n)
+        lower = rademacher.two_valued_excess(loss, design, gamma)
         bound = rademacher.printed_bound(design, B, rho)
-        text = f"{name}, {n} × {m}: R̂ ≤ (2Bρ/m)"
+        text = f"{loss.name}, {n} × {m}: R̂ ≤ (2Bρ/m)"
         found.append(at_most("Thm 3.7, E38", text + "‖E−Ē‖₂", lower, bound, REFUTED))
         bound = rademacher.corrected_bound(KEY, design, B, rho, draws=3)
         found.append(at_most("Thm 3.7, E38", text + " E‖G‖₂", lower, bound, CORRECTED))
@@ -128,9 +128,10 @@ def attained(X: Interactions, k: int) -> float:
 def hadamard() -> list[Statement]:
     """E38 on 7 × 8 with all 128 sign vectors, the suprema by ascent."""
     design, rho = rademacher.hadamard_design(), 80.0
-    X, logistic = Interactions.from_scipy(np.asarray(design)), losses.get("logistic")
-    nus = rademacher.sign_vectors(7)
-    lower = rademacher.lower_bound(KEY, logistic, design, rho, nus, rank=1, steps=100, starts=2)
+    X, nus = Interactions.from_scipy(np.asarray(design)), rademacher.sign_vectors(7)
+    lower = rademacher.lower_bound(
+        KEY, losses.logistic, design, rho, nus, rank=1, steps=100, starts=2
+    )
     printed, right = rademacher.printed_bound(X, 1.0, rho), rademacher.corrected_bound
     corrected, text = right(KEY, X, 1.0, rho, draws=300), "Hadamard 7 × 8, logistic: R̂ ≤ (2ρ/m)"
     return [
@@ -143,7 +144,7 @@ def corollary_3_1() -> list[Statement]:
     """E40: it inherits E38. The deviation term is too small to hide it."""
     m, n, gamma = 2560, 256, 12.0
     X, rho = rademacher.half_and_half(0, m, n), 6 * np.sqrt(m * n)
-    lower = rademacher.two_valued_excess(losses.get("logistic"), X, gamma)
+    lower = rademacher.two_valued_excess(losses.logistic, X, gamma)
     printed = generalisation.corollary_3_1(X, 1.0, rho, 0.05)
     deviation = mcdiarmid.theorem_3_4(spectral.defined_rows(X).num_pos, n, 0.05)
     corrected = rademacher.corrected_bound(KEY, X, 1.0, rho, draws=3) + deviation
@@ -155,11 +156,10 @@ def corollary_3_1() -> list[Statement]:
 
 
 def floor() -> list[Statement]:
-    """SPEC 6.3: Ê + R̂ ≥ L(0), whatever the model."""
+    """Ê + R̂ ≥ L(0), whatever the model (docs/derivations.md#floor)."""
     X, found = random_design(), []
     model = trained(X)
-    for name in losses.LOSSES:
-        loss = losses.get(name)
+    for name, loss in function_class.paper_losses().items():
         zero, risk = float(loss(0.0)), float(bounds.user_risks(loss, model, X).mean())
         R = rademacher.zeroed(loss, model, X)
         found.append(equal("floor", f"{name}: Ê + zeroed rows' R̂ = L(0)", risk + R, zero))

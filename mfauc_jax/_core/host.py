@@ -1,4 +1,4 @@
-"""What happens on the host: arrays on their way to a device, keys from a seed, sums over processes.
+"""What happens on the host: arrays and objects on their way to a device, keys from a seed, sums over processes.
 
 `jnp.asarray` compiles a program for every shape it meets (jax 0.10.2), at 15 ms each: a fit of small data
 would spend more time there than on learning. `device_put` compiles nothing.
@@ -49,3 +49,22 @@ def everyone(local: Any) -> np.ndarray:
     from jax.experimental import multihost_utils
 
     return np.asarray(multihost_utils.process_allgather(jnp.asarray(local)))
+
+
+def register_pytree(cls: type, leaves: tuple[str, ...], statics: tuple[str, ...]) -> None:
+    """Let objects of a class pass into programs: some attributes are traced, the others shape the program.
+
+    Nothing is checked on the way back: JAX puts all sorts of things in the place of leaves.
+    """
+
+    def flatten(instance: Any):
+        keyed = [(jax.tree_util.GetAttrKey(name), getattr(instance, name)) for name in leaves]
+        return keyed, tuple(getattr(instance, name) for name in statics)
+
+    def unflatten(static: tuple, values: Any) -> Any:
+        made = object.__new__(cls)
+        for name, value in zip((*statics, *leaves), (*static, *values), strict=True):
+            object.__setattr__(made, name, value)
+        return made
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)

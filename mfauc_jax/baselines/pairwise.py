@@ -19,7 +19,8 @@ from jaxtyping import Array, Float, Int, Key
 
 from mfauc_jax._core import draws
 from mfauc_jax._core.factors import Factors
-from mfauc_jax._core.fields import Settings, count, flag, number, size
+from mfauc_jax._core.fields import count, flag, number, size
+from mfauc_jax._core.settings import Settings
 from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.solvers import base

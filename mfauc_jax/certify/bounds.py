@@ -1,20 +1,20 @@
-"""Constants, deviation terms and complexities: what turns an average into a bound on its mean."""
+"""Constants of losses and deviation terms: what turns an average into a bound on its mean."""
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
-from mfauc_jax._core import registry
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.certify import spectral
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.ragged import buckets
 from mfauc_jax.objective import exact, losses
+from mfauc_jax.objective.losses import Loss
 
 
 class Constants(NamedTuple):
@@ -25,42 +25,52 @@ class Constants(NamedTuple):
     at_zero: float  # L(0), the risk of the all-zero model
 
 
-def _square(gamma: float, beta: float) -> Constants:
+def _square(loss: Loss, gamma: float) -> Constants:
+    del loss
     width = 2 * gamma if gamma <= 1 else (1 + gamma) ** 2 / 2
     return Constants(1 + gamma, width, 0.5)
 
 
-def _square_hinge(gamma: float, beta: float) -> Constants:
-    return _square(gamma, beta)  # the two agree on γ ≤ 1, where both the slope and the range are
+def _sigmoid(loss: losses.Sigmoid, gamma: float) -> Constants:
+    return Constants(loss.beta / 4, float(np.tanh(loss.beta * gamma / 2)), 0.5)
 
 
-def _sigmoid(gamma: float, beta: float) -> Constants:
-    return Constants(beta / 4, float(np.tanh(beta * gamma / 2)), 0.5)
+def _logistic(loss: losses.Logistic, gamma: float) -> Constants:
+    steepest = loss.beta / (1 + np.exp(-loss.beta * gamma))
+    return Constants(float(steepest), loss.beta * gamma, float(np.log(2)))
 
 
-def _logistic(gamma: float, beta: float) -> Constants:
-    steepest = beta / (1 + np.exp(-beta * gamma))
-    return Constants(float(steepest), beta * gamma, float(np.log(2)))
-
-
-CONSTANTS: dict[str, Callable[[float, float], Constants]] = {
-    "square_hinge": _square_hinge,
-    "square": _square,
-    "sigmoid": _sigmoid,
-    "logistic": _logistic,
+CONSTANTS: dict[type[Loss], Callable[[Any, float], Constants]] = {
+    losses.SquareHinge: _square,  # the two agree on γ ≤ 1, where both the slope and the range are
+    losses.Square: _square,
+    losses.Sigmoid: _sigmoid,
+    losses.Logistic: _logistic,
 }
 
 
-def constants(loss: str, gamma: float, beta: float = 1.0) -> Constants:
-    """B, w and L(0) of the loss on |γ| ≤ Γ (SPEC 6.3; E42–E44)."""
-    return registry.lookup("loss", CONSTANTS, loss)(gamma, beta)
+def loss_with_constants(loss: Loss | str) -> Loss:
+    """The loss, by its name or itself; a ValueError if its constants are not known."""
+    found = Loss.member(loss)
+    if type(found) not in CONSTANTS:
+        known = ", ".join(kind.name for kind in CONSTANTS)
+        raise ValueError(
+            f"certificate: loss = {loss!r} has no known Lipschitz constant and width; choose from {known}, "
+            "or enter those of your loss in bounds.CONSTANTS"
+        )
+    return found
+
+
+def constants(loss: Loss | str, gamma: float) -> Constants:
+    """B, w and L(0) of the loss on |γ| ≤ Γ (docs/derivations.md#generalisation; E42–E44)."""
+    loss = loss_with_constants(loss)
+    return CONSTANTS[type(loss)](loss, gamma)
 
 
 def mcdiarmid(num_pos: np.ndarray, num_items: int, delta: float) -> float:
     """ε₁ = √((ln(1/δ)/2) (1/m²) Σ_i (n−1)² / (N_i (n−N_i)²)): Lemma 3.2's deviation, range one."""
     num_pos = np.asarray(num_pos, np.float64)
-    spread = ((num_items - 1) / (num_items - num_pos)) ** 2 / num_pos
-    return float(np.sqrt(np.log(1 / delta) / 2 * spread.sum()) / len(num_pos))
+    squares = ((num_items - 1) / (num_items - num_pos)) ** 2 / num_pos
+    return float(np.sqrt(np.log(1 / delta) / 2 * squares.sum()) / len(num_pos))
 
 
 def hoeffding(weights: np.ndarray, delta: float) -> float:
@@ -100,12 +110,12 @@ def peel(value: float, unit: float) -> tuple[int, float]:
 
 
 def user_risks(
-    loss, factors: Factors, X: Interactions, reference: str = "negatives"
+    loss: Callable, factors: Factors, X: Interactions, reference: str = "negatives"
 ) -> Float[Array, " m"]:
     """T_i = the mean of L(γ_ipq) over user i's positives p and a reference q, for defined users.
 
     Reference: the irrelevant items ("negatives": Eq. 3's data term, uniform g and g′) or all
-    items but p ("others": certificate B).
+    items but p ("others": `rademacher_draws`).
     """
     users = spectral.defined_rows(X).users
     U, V = (jnp.asarray(F) for F in factors)
@@ -131,87 +141,3 @@ def _risks(loss, V, rows, reference):
         return real @ risks / real.sum()
 
     return jax.lax.map(one, rows)
-
-
-class ExpectedNorm(NamedTuple):
-    """E‖G‖₂ (certificate A) or E‖H‖₂ (B): a sample mean, and an upper bound at level δ/20."""
-
-    kind: str
-    delta: float
-    mean: float
-    bound: float
-
-
-def expected_norm(
-    key: Key[Array, ""],
-    train: Interactions,
-    kind: str = "A",
-    *,
-    delta: float = 0.05,
-    draws: int = 1500,
-) -> ExpectedNorm:
-    """An empirical-Bernstein upper bound from `draws` random matrices; it depends on X alone.
-
-    G has one random pair of each user, H a sign and a random pair of every positive. Their norms
-    are at most √(2m) and √(Σ (1 + 1/√N_i)²).
-    """
-    rows = spectral.defined_rows(train)
-    if registry.lookup("certificate", {"A": True, "B": False}, kind):
-        sampler, largest = spectral.one_pair_each, np.sqrt(2 * len(rows.users))
-    else:
-        sampler = spectral.signed_pairs
-        largest = np.sqrt(np.square(1 + 1 / np.sqrt(rows.num_pos)).sum())
-    norms = spectral.sampled_norms(key, train, sampler, draws)
-    spread = bernstein(norms, np.full(draws, 1 / draws), 0.05 * delta, float(largest))
-    return ExpectedNorm(
-        kind, delta, float(norms.mean()), float(min(norms.mean() + spread, largest))
-    )
-
-
-def rademacher(
-    norm: ExpectedNorm,
-    factors: Factors,
-    train: Interactions,
-    *,
-    loss: str = "sigmoid",
-    beta: float = 1.0,
-) -> dict[str, float]:
-    """The terms of E[L] ≤ Ê[L] + (2 B ρ_l / m) E‖·‖₂ + 3 w ε(δ′): certificates A and B, SPEC 6.3.
-
-    ρ = ‖UVᵀ‖_* and Γ = max |γ| are peeled over a grid, which makes δ′ of δ. A symmetrises over
-    users (norm of G, ε = ε₁ of Lemma 3.2), B over single draws (norm of H, ε² ∝ Σ 1/N_i).
-    `floor`: Ê + R̂ ≥ max(L(0), 2 L(0) − Ê) for every bound over users (theory.rademacher).
-    """
-    rows = spectral.defined_rows(train)
-    num_pos, m, n = rows.num_pos, len(rows.users), rows.num_items
-    l_norm, rho = peel(spectral.nuclear_norm(factors), 1.0)
-    l_margin, gamma = peel(spectral.margin_range(factors), 0.25)
-    B, w, zero = constants(loss, gamma, beta)
-    peeled = 0.9 * norm.delta / ((l_norm + 1) * (l_norm + 2) * (l_margin + 1) * (l_margin + 2))
-    over_users = norm.kind == "A"
-    reference = "negatives" if over_users else "others"
-    risk = float(
-        user_risks(
-            losses.PAPER_LOSSES[loss](
-                **({"beta": beta} if loss in ("sigmoid", "logistic") else {})
-            ),
-            factors,
-            train,
-            reference,
-        ).mean()
-    )
-    if over_users:
-        deviation = mcdiarmid(num_pos, n, peeled)
-    else:
-        deviation = hoeffding(1 / (m * np.sqrt(num_pos)), peeled)
-    terms = {
-        "empirical_risk": risk,
-        "complexity": 2 * B * rho * norm.bound / m,
-        "deviation": 3 * w * deviation,
-        "risk_of_zero": zero,
-        "nuclear_norm_ceiling": rho,
-        "margin_ceiling": gamma,
-        "expected_norm": norm.mean,
-        "expected_norm_bound": norm.bound,
-    }
-    return terms | ({"floor": max(zero, 2 * zero - risk)} if over_users else {})

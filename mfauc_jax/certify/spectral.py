@@ -1,19 +1,22 @@
-"""Norms that the bounds of Section 3 need, without dense m × n matrices (SPEC 7).
+"""Norms that the bounds of Section 3 need, without dense m × n matrices (docs/derivations.md#spectral).
 
 Everything is host-side NumPy and SciPy in float64: a bound must not lose digits. Users with no
 positive or no negative have no term in Eq. 3, so every operator here drops their column.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
-import scipy.sparse
 from jaxtyping import Array, Key
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
+
+if TYPE_CHECKING:  # scipy.sparse waits for the first matrix: the command line needs only the names
+    import scipy.sparse
+    import scipy.sparse.linalg
 
 
 class Rows(NamedTuple):
@@ -45,12 +48,15 @@ def defined_rows(X: Interactions) -> Rows:
     return Rows(np.flatnonzero(keep), indptr, indices[np.repeat(keep, lengths)], X.num_items)
 
 
-def mean_difference(X: Interactions) -> LinearOperator:
+def mean_difference(X: Interactions) -> "scipy.sparse.linalg.LinearOperator":
     """E − Ē (n × m): column i is the mean positive minus the mean negative indicator of user i.
 
-    E − Ē = Xᵀ diag(d) − 1 (1/b)ᵀ with b_i = n − N_i and d_i = 1/N_i + 1/b_i: O(nnz + m + n) a
+    E − Ē = Xᵀ diag(d) − 1 (1/b)ᵀ with b_i = n − N_i and d_i = 1/N_i + 1/b_i: O(nnz + m + n) per
     product, where the dense matrix takes O(mn).
     """
+    import scipy.sparse
+    from scipy.sparse.linalg import LinearOperator
+
     rows = defined_rows(X)
     m, n = len(rows.users), rows.num_items
     ones = np.ones(len(rows.indices))
@@ -70,13 +76,15 @@ def mean_difference(X: Interactions) -> LinearOperator:
     return LinearOperator((n, m), matvec=matvec, rmatvec=rmatvec, dtype=np.float64)  # pyright: ignore
 
 
-def spectral_norm(A, rtol: float = 1e-10) -> float:
+def spectral_norm(A: Any, rtol: float = 1e-10) -> float:
     """‖A‖₂ for anything with products A x and Aᵀ y, lifted by its residual.
 
     Lanczos on the smaller Gram matrix approaches λ = σ₁² from below; iterating to `rtol` makes it
     tight, and adding the residual ‖AᵀA v − λ v‖, within which an eigenvalue lies, puts the
     answer on the safe side of the one found.
     """
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
     rows, cols = A.shape
     if min(rows, cols) < 3:  # Lanczos needs room; this is a matrix of two lines
         thin = A @ np.eye(cols) if cols <= rows else (A.T @ np.eye(rows)).T
@@ -103,8 +111,10 @@ def margin_range(factors: Factors, chunk: int = 512) -> float:
     return max(float(np.ptp(s, axis=1).max()) for s in scores)
 
 
-def one_pair_each(rng: np.random.Generator, rows: Rows) -> scipy.sparse.csc_array:
+def one_pair_each(rng: np.random.Generator, rows: Rows) -> "scipy.sparse.csc_array":
     """G = Σ_i (e_p − e_q) e_iᵀ with p uniform on ω_i and q off it; E[G] = E − Ē."""
+    import scipy.sparse
+
     m, n, num_pos = len(rows.users), rows.num_items, rows.num_pos
     p = rows.indices[rows.indptr[:-1] + rng.integers(num_pos)]
     q = missing_items(rows, np.arange(m), rng.integers(n - num_pos))
@@ -113,8 +123,10 @@ def one_pair_each(rng: np.random.Generator, rows: Rows) -> scipy.sparse.csc_arra
     return scipy.sparse.csc_array((data, items, 2 * np.arange(m + 1)), shape=(n, m))
 
 
-def signed_pairs(rng: np.random.Generator, rows: Rows) -> scipy.sparse.csr_array:
-    """H = Σ_it (σ_it / N_i)(e_y − e_q) e_iᵀ: one sign and one q ≠ y for every positive."""
+def signed_pairs(rng: np.random.Generator, rows: Rows) -> "scipy.sparse.csr_array":
+    """H = Σ_it (ν_it / N_i)(e_y − e_q) e_iᵀ: one sign and one q ≠ y for every positive."""
+    import scipy.sparse
+
     n, owner, y = rows.num_items, rows.owner, rows.indices
     q = rng.integers(n - 1, size=len(y))
     q = q + (q >= y)
@@ -131,7 +143,12 @@ def missing_items(rows: Rows, i: np.ndarray, r: np.ndarray) -> np.ndarray:
     return r + np.searchsorted(keys, i * stride + r, side="right") - rows.indptr[i]
 
 
-def sampled_norms(key: Key[Array, ""], X: Interactions, sampler, draws: int) -> np.ndarray:
+def sampled_norms(
+    key: Key[Array, ""],
+    X: Interactions,
+    sampler: Callable[[np.random.Generator, Rows], Any],
+    draws: int,
+) -> np.ndarray:
     """‖·‖₂ of `draws` independent matrices from `one_pair_each` or `signed_pairs`."""
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     rows = defined_rows(X)

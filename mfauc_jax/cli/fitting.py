@@ -72,10 +72,10 @@ def fit(args: argparse.Namespace) -> int:
     """Read, fit, save; 130 if Ctrl-C ended the fit early (what there was is saved)."""
     output.check_drawable(args.plot)
     output.check_writable(args.out)
-    model, watch = settings.model(args), settings.settings(args, Watch)
+    model, watch = settings.model(args), settings.built_from(args, Watch)
     if watch.patience is not None and not args.validate:
         raise UsageError(f"--patience {watch.patience} counts validations: add --validate")
-    kept = settings.settings(args, Checkpoints, "checkpoint_") if _has_folder(args) else None
+    kept = settings.built_from(args, Checkpoints, "checkpoint_") if _has_folder(args) else None
     X = options.read(args)
     note(args, f"{X.num_users} users × {X.num_items} items, {X.nnz} positives")
     begun, history = time.perf_counter(), None

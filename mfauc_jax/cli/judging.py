@@ -8,8 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from mfauc_jax.certify.certificate import CERTIFICATES, options_of
+from mfauc_jax.certify.held_out import INEQUALITIES
 from mfauc_jax.cli import options, output, serving
-from mfauc_jax.cli.output import note
+from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data import ids
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation import formulas, metrics
@@ -59,12 +61,15 @@ def add_to(commands: Any, everything: bool) -> None:
     add("--delta", type=delta, default=0.05, metavar="D", help="it may fail so often (0.05)")
     add(
         "--kind",
-        choices=("C1", "C2"),
-        default="C2",
-        help="ranked among all items, or among unseen ones (C2)",
+        choices=tuple(CERTIFICATES),
+        default="held_out_unseen",
+        help=f"{', '.join(CERTIFICATES)} (held_out_unseen)",
     )
-    methods = ("bernstein", "hoeffding", "bernstein_users")
-    add("--method", choices=methods, default="bernstein", help="inequality; choose before looking")
+    add(
+        "--method",
+        choices=tuple(INEQUALITIES),
+        help="inequality of the held_out kinds (bernstein); choose before looking",
+    )
     add("--format", choices=("text", "json"), default="text", help="of the answer (text)")
     add("--out", metavar="FILE", help="write here instead of to standard output")
 
@@ -81,12 +86,12 @@ def evaluate(args: argparse.Namespace) -> None:
     """The metrics as a table or as JSON."""
     output.check_drawable(args.plot)
     output.check_writable(args.out)
-    model, held = _held_out(args)
+    model, held_out = _held_out(args)
     intervals = None if args.intervals == "none" else args.intervals
     found = metrics.evaluate(
         model,
         model.train_,
-        held,
+        held_out,
         tuple(sorted(set(args.at))),
         intervals=intervals,
         level=args.level,
@@ -97,8 +102,8 @@ def evaluate(args: argparse.Namespace) -> None:
 
         output.draw(
             args.plot,
-            lambda ax: plots.roc(model, model.train_, held, ax=ax),
-            lambda ax: plots.auc_against_activity(model, model.train_, held, ax=ax),
+            lambda ax: plots.roc(model, model.train_, held_out, ax=ax),
+            lambda ax: plots.auc_against_activity(model, model.train_, held_out, ax=ax),
             lambda ax: plots.popularity_against_exposure(model, model.train_, ax=ax),
         )
     text = output.as_json(found) if args.format == "json" else _table(found, args)
@@ -128,8 +133,17 @@ def _table(found: dict[str, Any], args: argparse.Namespace) -> str:
 def certify(args: argparse.Namespace) -> None:
     """The certificate: its sentence, its terms, and what it assumes."""
     output.check_writable(args.out)
-    model, held = _held_out(args)
-    found = model.certify(held, args.delta, kind=args.kind, method=args.method)
+    model, held_out = _held_out(args)
+    known, extra = options_of(args.kind), {}
+    if args.method is not None:
+        if "method" not in known:
+            raise UsageError(
+                f"--method {args.method} belongs to the held_out kinds, not to {args.kind}"
+            )
+        extra["method"] = args.method
+    if "key" in known:
+        extra["key"] = jax.random.key(args.seed)
+    found = model.certify(held_out, args.delta, kind=args.kind, **extra)
     if args.format == "json":
         output.put(
             output.as_json(dataclasses.asdict(found) | {"sentence": found.sentence}), args.out

@@ -10,11 +10,11 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from mfauc_jax import solvers
 from mfauc_jax._core import registry
-from mfauc_jax._core.fields import Declared, Settings, Spec
+from mfauc_jax._core.fields import Spec
+from mfauc_jax._core.settings import Declared, Settings
 from mfauc_jax.cli.output import UsageError
-from mfauc_jax.model import MFAUC
+from mfauc_jax.model import MFAUC, default_solver
 
 PRESETS = {"default": MFAUC, "paper": MFAUC.paper, "authors": MFAUC.authors}
 
@@ -136,7 +136,7 @@ def model(args: argparse.Namespace) -> MFAUC:
     return apply(PRESETS[args.preset](seed=args.seed), given)
 
 
-def settings(args: argparse.Namespace, kind: type[Settings], prefix: str = "") -> Any:
+def built_from(args: argparse.Namespace, kind: type[Settings], prefix: str = "") -> Any:
     """The object of one class that the command line describes."""
     flags = {name: prefix + name for name in kind.specs()}
     return built(kind, {n: getattr(args, flag) for n, flag in flags.items() if hasattr(args, flag)})
@@ -173,7 +173,7 @@ def _taken(owner: Any, left: dict[str, Any], prefix: str) -> dict[str, Any]:
             continue
         part = changes.get(name, getattr(owner, name))
         if part == "auto":
-            part = solvers.default(changes.get("loss", owner.loss))
+            part = default_solver(changes.get("loss", owner.loss))
         inside = _taken(part, left, f"{name}_" if part.prefixed else "")
         if inside:
             changes[name] = part.replace(**inside)

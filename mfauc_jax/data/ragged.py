@@ -66,7 +66,7 @@ def buckets(X: Interactions, users: np.ndarray | None = None, ratio: int = 4) ->
     while len(users) and low < longest:
         chosen = users[(lengths[users] > low) & (lengths[users] <= high)]
         if len(chosen):
-            items, slots, real = padded(X, chosen, lengths[chosen].max())
+            items, slots, real = padded(X, chosen, int(lengths[chosen].max()))
             users_, items, at = map(host.ints, (chosen, items, slots))
             result.append(Bucket(users_, items, at, host.floats(real)))
         low, high = high, high * ratio

@@ -14,15 +14,11 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from mfauc_jax._core.factors import Factors
-from mfauc_jax._core.fields import Spec
 from mfauc_jax.objective import losses, sampling, weightings
 from mfauc_jax.objective.losses import Loss
 from mfauc_jax.objective.penalties import by_row
 from mfauc_jax.objective.sampling import Pairs, Sample
 from mfauc_jax.objective.weightings import Weighting
-
-LOSS = Spec("part", "L, a function of the margin", base=Loss)
-WEIGHTING = Spec("part", "φ, a function of the rank loss", base=Weighting)
 
 
 class Objective(NamedTuple):
@@ -45,10 +41,7 @@ def make(
         reg: λ ≥ 0, or a `Reg`.
         spread: σ − 1 ≥ 0, the extra weight on the variance of the negatives' scores.
     """
-    loss, weighting = (
-        LOSS.check("Objective", "loss", loss),
-        WEIGHTING.check("Objective", "weighting", weighting),
-    )
+    loss, weighting = Loss.member(loss), Weighting.member(weighting)
     for name, number in (("reg", reg), ("spread", spread)):
         for part in jax.tree.leaves(number):
             if not isinstance(part, Tracer) and not (np.asarray(part) >= 0).all():

@@ -11,8 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mfauc_jax._core import fields
-from mfauc_jax._core.fields import Settings, number
+from mfauc_jax._core import functions
+from mfauc_jax._core.fields import number
+from mfauc_jax._core.settings import Settings
 
 LOSSES: dict[str, Any] = {}
 
@@ -27,7 +28,7 @@ class Loss(Settings, registry=LOSSES):
     @classmethod
     def from_function(cls, function: Callable) -> "Loss":
         """The loss that is this function of γ."""
-        found = fields.from_function(cls, function, fields.check_scalar)
+        found = functions.from_function(cls, function, functions.check_scalar)
         assert isinstance(found, Loss)
         return found
 

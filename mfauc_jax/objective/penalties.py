@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from mfauc_jax._core import host
-from mfauc_jax._core.fields import Settings, number
+from mfauc_jax._core.fields import number
 from mfauc_jax._core.host import total
+from mfauc_jax._core.settings import Settings
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective.weights import PairWeights
 

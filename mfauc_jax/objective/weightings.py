@@ -5,8 +5,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from mfauc_jax._core import fields
-from mfauc_jax._core.fields import Settings, number
+from mfauc_jax._core import functions
+from mfauc_jax._core.fields import number
+from mfauc_jax._core.settings import Settings
 
 WEIGHTINGS: dict[str, Any] = {}
 
@@ -21,7 +22,7 @@ class Weighting(Settings, registry=WEIGHTINGS):
     @classmethod
     def from_function(cls, function: Callable) -> "Weighting":
         """The weighting that is this function of C."""
-        found = fields.from_function(cls, function, fields.check_scalar)
+        found = functions.from_function(cls, function, functions.check_scalar)
         assert isinstance(found, Weighting)
         return found
 

@@ -6,8 +6,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from mfauc_jax._core import host
-from mfauc_jax._core.fields import Settings, number
+from mfauc_jax._core.fields import number
 from mfauc_jax._core.host import total
+from mfauc_jax._core.settings import Settings
 from mfauc_jax.data.interactions import Interactions
 
 MASS = 2**30  # integer total of a sampling table: searches are exact in any float type

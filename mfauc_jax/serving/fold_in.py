@@ -141,7 +141,7 @@ def _blocks(
         for start in range(0, len(group), size):
             users = group[start : start + size]
             rows = np.concatenate([users, np.repeat(users[:1], size - len(users))])
-            found, slots, real = ragged.padded(X, rows, P)
+            found, slots, real = ragged.padded(X, rows, int(P))
             ridge = share * reg[rows] / w[rows]
             numbers = (g[slots] * real, b[found] * real, mass[rows], spread[rows], ridge)
             yield users, Block(jnp.asarray(found), *(jnp.asarray(a, g.dtype) for a in numbers))

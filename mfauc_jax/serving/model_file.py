@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from mfauc_jax._core import atomic, fields
+from mfauc_jax._core import atomic, functions, settings
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import Spec
 from mfauc_jax.data.interactions import Interactions
@@ -94,7 +94,7 @@ def read(path: str | os.PathLike) -> Contents:
     if said != _digest(tensors, metadata):
         raise ModelFileError(f"{path} is corrupted: its contents do not match its checksum")
     try:
-        params, training = json.loads(metadata["params"]), json.loads(metadata["training"])
+        params, training = (dict(json.loads(metadata[name])) for name in ("params", "training"))
         factors = Factors(*(jnp.asarray(tensors[f"{side}_factors"]) for side in ("user", "item")))
         train = _interactions(tensors, factors)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
@@ -102,7 +102,7 @@ def read(path: str | os.PathLike) -> Contents:
     return Contents(factors, train, params, training, by)
 
 
-def settings(
+def restored_fields(
     path: str | os.PathLike, found: Contents, specs: Mapping[str, Spec], given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The fields of a model from its file and from what the caller gives in their place.
@@ -125,10 +125,10 @@ def settings(
                 f"again: MFAUC.load(path, {name}=…)"
             )
             warnings.warn(remedy, stacklevel=3)
-            made[name] = fields.absent(spec.base, lost, remedy)
+            made[name] = functions.absent(spec.base, lost, remedy)
             continue
         try:
-            made[name] = spec.check("MFAUC", name, fields.from_description(spec, described))
+            made[name] = spec.check("MFAUC", name, settings.from_description(spec, described))
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(
                 f"{path}: {name} = {described} is unknown here ({error}); load it with {name}=…"
@@ -140,8 +140,8 @@ def _only_named(described: Any) -> str | None:
     """The name of the first function in a description, of which a file holds nothing more."""
     if not isinstance(described, dict):
         return None
-    if fields.GIVE_AGAIN in described:
-        return str(described[fields.GIVE_AGAIN])
+    if settings.GIVE_AGAIN in described:
+        return str(described[settings.GIVE_AGAIN])
     return next((n for n in map(_only_named, described.values()) if n is not None), None)
 
 

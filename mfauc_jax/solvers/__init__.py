@@ -1,6 +1,5 @@
 """Routes from an objective to factors, with one interface (`base.Solver`), and where they start."""
 
-from mfauc_jax.objective import losses
 from mfauc_jax.solvers.alternating import Alternating
 from mfauc_jax.solvers.averaging import Averaging
 from mfauc_jax.solvers.base import SOLVERS, STARTS, Gaussian, Solver, Start, Svd
@@ -24,10 +23,4 @@ __all__ = [
     "Solver",
     "Start",
     "Svd",
-    "default",
 ]
-
-
-def default(loss: losses.Loss) -> Solver:
-    """The solver for a loss where none is given: exact alternation for the square, else minibatches."""
-    return Alternating() if isinstance(loss, losses.Square) else Minibatch()

@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 
 from mfauc_jax._core.factors import Factors
-from mfauc_jax._core.fields import Settings, count, number
+from mfauc_jax._core.fields import count, number
+from mfauc_jax._core.settings import Settings
 
 
 class Averaging(Settings):

@@ -10,7 +10,8 @@ from jaxtyping import Array, Float, Key
 
 from mfauc_jax._core import host
 from mfauc_jax._core.factors import Factors
-from mfauc_jax._core.fields import Settings, number
+from mfauc_jax._core.fields import number
+from mfauc_jax._core.settings import Settings
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.problem import Problem

@@ -6,7 +6,8 @@ from typing import Any
 
 import jax
 
-from mfauc_jax._core.fields import Settings, size, text
+from mfauc_jax._core.fields import size, text
+from mfauc_jax._core.settings import Settings
 from mfauc_jax.solvers.base import State
 
 

@@ -129,3 +129,14 @@ def _diverged(solver: base.Solver, record: dict[str, float]) -> str:
     return said + (
         remedy if rate is None else f"learning_rate is {rate}: try a tenth of it, or {remedy[4:]}"
     )
+
+
+def continued(history: list[dict], later: list[dict]) -> list[dict]:
+    """Both histories, iterations and seconds counted on."""
+    last = history[-1] if history else {"iteration": 0, "seconds": 0.0}
+
+    def shifted(record: dict) -> dict:
+        counted = ("iteration", "seconds")
+        return {k: v + last.get(k, 0) if k in counted else v for k, v in record.items()}
+
+    return history + [shifted(record) for record in later]

@@ -20,7 +20,7 @@ from jaxtyping import Array, Key
 from tqdm import tqdm
 
 from mfauc_jax._core import registry
-from mfauc_jax._core.fields import Settings
+from mfauc_jax._core.settings import Settings
 from mfauc_jax.data import splits as splitting
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.splits import Split

@@ -2,13 +2,22 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 
 from mfauc_jax._core.factors import Factors
-from mfauc_jax._core.fields import Settings, choice, number, size
-from mfauc_jax.evaluation import formulas
+from mfauc_jax._core.fields import choice, number, size
+from mfauc_jax._core.settings import Settings
+from mfauc_jax.data import ids
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.evaluation import formulas, metrics
+from mfauc_jax.objective import exact
+from mfauc_jax.objective.equation import Objective
+from mfauc_jax.problem import Problem
+from mfauc_jax.solvers.base import Solver
 
 WINDOW = 5  # records of θ whose mean is compared with that of the five before
 
@@ -53,6 +62,32 @@ class Watcher:
         self.best: Factors | None = None
         self._value, self._waited = -math.inf, 0
 
+    @classmethod
+    def of(
+        cls, watch: Watch, problem: Problem, solver: Solver, validation: Any = None
+    ) -> "Watcher | None":
+        """What `watch` wants of a fit of `problem`, with held-out positives to validate on; None if nothing."""
+        if watch.patience is not None and validation is None:
+            raise ValueError(
+                f"patience = {watch.patience} counts validations: pass fit(X, validation=…)"
+            )
+        if not watch.objective_every and validation is None:
+            return None
+        if jax.process_count() > 1:
+            raise ValueError(
+                "record_every, tolerance and validation need every user, and this process holds "
+                "its own only: leave them out, and evaluate what fit returns"
+            )
+        theta = measured = None
+        if watch.objective_every:
+            objective = solver.stages(problem.objective)[-1]
+            plan = exact.plan(objective, problem.X, problem.weights)
+            theta = partial(_theta, objective, plan)
+        if validation is not None:
+            held_out = ids.over(validation, problem.X)
+            measured = partial(_metrics, problem.X, held_out, watch.metric)
+        return cls(watch, theta, measured)
+
     def record(self, factors: Callable[[], Factors], iteration: int, last: int) -> dict[str, float]:
         """What is due after an iteration."""
         watch, found = self.watch, {}
@@ -87,3 +122,13 @@ class Watcher:
             return False
         now, before = records[-WINDOW:], records[-2 * WINDOW : -WINDOW]
         return abs(float(np.mean(now)) - float(np.mean(before))) < self.watch.tolerance
+
+
+def _theta(objective: Objective, plan: exact.Plan, found: Factors) -> Any:
+    return exact.value(objective, found, plan)
+
+
+def _metrics(
+    X: Interactions, held_out: Interactions, metric: Any, found: Factors
+) -> dict[str, float]:
+    return metrics.scores(found, X, held_out, metric, usual=(1, 5, 10))

@@ -1,0 +1,76 @@
+"""Members of a family that are made at run time: from a function of one's own, or in place of a missing one."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from mfauc_jax._core.fields import number
+from mfauc_jax._core.settings import Settings
+
+
+def from_function(
+    base: type[Settings], function: Callable, probe: Callable[[Callable], None]
+) -> Settings:
+    """A Settings of the family `base` that calls `function`, whose further arguments with defaults are its fields.
+
+    `def soft(x, beta=1.0)` becomes a loss with the number `beta`; a `functools.partial` changes a default.
+    """
+    inner = function.func if isinstance(function, functools.partial) else function
+    given = function.keywords if isinstance(function, functools.partial) else {}
+    made = _class_of(base, inner, probe)
+    return made(**given)
+
+
+@functools.lru_cache(maxsize=256)
+def _class_of(
+    base: type[Settings], function: Callable, probe: Callable[[Callable], None]
+) -> type[Settings]:
+    probe(function)
+    numbers = {
+        name: p.default
+        for name, p in list(inspect.signature(function).parameters.items())[1:]
+        if isinstance(p.default, int | float) and not isinstance(p.default, bool)
+    }
+
+    def call(self, x):
+        return function(x, **{name: getattr(self, name) for name in numbers})
+
+    name = getattr(function, "__name__", type(function).__name__)
+    body: dict[str, Any] = {n: number(float(v), help=f"{n} of {name}") for n, v in numbers.items()}
+    body |= {
+        "__annotations__": dict.fromkeys(numbers, float),
+        "__call__": call,
+        "__module__": function.__module__,
+        "__doc__": function.__doc__,
+        "function": staticmethod(function),
+    }
+    made: Any = type(base)(name, (base,), body, listed=False)  # pyright: ignore
+    made.name = name
+    return made
+
+
+def check_scalar(function: Callable) -> None:
+    """Refuse what is not a function of one number that returns one number."""
+    named = getattr(function, "__name__", repr(function))
+    try:
+        answer = jax.eval_shape(function, 0.0)
+    except Exception as error:
+        raise TypeError(f"{named} cannot be evaluated on a number: {error}") from error
+    if getattr(answer, "shape", None) != () or answer.dtype.kind != "f":
+        raise TypeError(f"{named}(0.0) is {answer!r}: it must be one real number")
+
+
+def absent(base: type[Settings], name: str, remedy: str) -> Settings:
+    """A place holder for a part that is known by name only: whatever is asked of it raises `remedy`."""
+
+    def refuse(self, *args: Any, **rest: Any) -> Any:
+        raise ValueError(remedy)
+
+    methods = [n for n, v in vars(base).items() if inspect.isfunction(v) and not n.startswith("__")]
+    refusing = dict.fromkeys([*methods, "__call__"], refuse)
+    made: Any = type(base)(name, (base,), refusing, listed=False)  # pyright: ignore
+    made.name, made.is_absent = name, True
+    return made()

@@ -1,0 +1,212 @@
+"""Certificates from Rademacher averages, as in Section 3 (docs/derivations.md#certificate-rademacher).
+
+    E[L] ≤ Ê[L] + (2 B R_l / m) E‖·‖₂ + 3 w ε(δ′)   with probability ≥ 1 − δ, for all factors at once
+
+The random signs may stand before users or before single draws; `Symmetrisation` has what differs.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Key
+
+from mfauc_jax._core import registry
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.certify import bounds, spectral
+from mfauc_jax.certify.certificate import SAMPLING, Certificate, at_least, register
+from mfauc_jax.certify.spectral import Rows
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective.losses import Loss
+
+ASSUMPTIONS = (
+    "uniform weights on items and users, φ = identity",
+    "uniform over all factors, so rank, λ and scale may be tuned on the same data",
+)
+
+
+class Symmetrisation(NamedTuple):
+    """What a bound is made of, by where its random signs stand."""
+
+    matrix: Callable[[np.random.Generator, Rows], Any]  # random, of which E‖·‖₂ is taken
+    largest_norm: Callable[[Rows], float]  # that it can have
+    reference: str  # of `bounds.user_risks`: what positives are compared with
+    deviation: Callable[[Rows, float], float]  # ε(δ)
+    risk: str  # which risk is bounded, in words
+    has_floor: bool  # Ê + R̂ ≥ max(L(0), 2 L(0) − Ê) for every model (docs/derivations.md#floor)
+
+
+SYMMETRISATIONS = {
+    "rademacher_users": Symmetrisation(
+        matrix=spectral.one_pair_each,  # G
+        largest_norm=lambda rows: float(np.sqrt(2 * len(rows.users))),
+        reference="negatives",
+        deviation=lambda rows, delta: bounds.mcdiarmid(rows.num_pos, rows.num_items, delta),
+        risk="the risk is that of a fresh sample: new positives against all items not in it",
+        has_floor=True,
+    ),
+    "rademacher_draws": Symmetrisation(
+        matrix=spectral.signed_pairs,  # H
+        largest_norm=lambda rows: float(np.sqrt(np.square(1 + 1 / np.sqrt(rows.num_pos)).sum())),
+        reference="others",
+        deviation=lambda rows, delta: bounds.hoeffding(
+            1 / (len(rows.users) * np.sqrt(rows.num_pos)), delta
+        ),
+        risk="the risk compares a fresh positive with every other item, relevant or not",
+        has_floor=False,
+    ),
+}
+
+
+@register
+def rademacher_users(
+    factors: Factors,
+    train: Interactions,
+    held_out: Interactions | None,
+    delta: float,
+    *,
+    loss: Loss | str = "sigmoid",
+    draws: int = 1500,
+    key: Key[Array, ""] | None = None,
+) -> Certificate:
+    """Theorem 3.8 repaired, one random sign per user. Always vacuous (docs/derivations.md#floor).
+
+    Args:
+        factors: the fitted model.
+        train: what it was fitted on.
+        held_out: not used.
+        delta: δ.
+        loss: one of the paper's four losses, whose constants are known, or its name.
+        draws: random matrices behind the expected norm.
+        key: their randomness; it must be given.
+    """
+    del held_out
+    return _certified("rademacher_users", key, factors, train, delta, loss, draws)
+
+
+@register
+def rademacher_draws(
+    factors: Factors,
+    train: Interactions,
+    held_out: Interactions | None,
+    delta: float,
+    *,
+    loss: Loss | str = "sigmoid",
+    draws: int = 1500,
+    key: Key[Array, ""] | None = None,
+) -> Certificate:
+    """The same with one random sign per draw, and every other item as the reference.
+
+    Args:
+        factors: the fitted model.
+        train: what it was fitted on.
+        held_out: not used.
+        delta: δ.
+        loss: one of the paper's four losses, whose constants are known, or its name.
+        draws: random matrices behind the expected norm.
+        key: their randomness; it must be given.
+    """
+    del held_out
+    return _certified("rademacher_draws", key, factors, train, delta, loss, draws)
+
+
+def _certified(
+    kind: str,
+    key: Key[Array, ""] | None,
+    factors: Factors,
+    train: Interactions,
+    delta: float,
+    loss: Loss | str,
+    draws: int,
+) -> Certificate:
+    if key is None:
+        raise ValueError(f"certificate {kind} draws random matrices: pass key=jax.random.key(0)")
+    loss = bounds.loss_with_constants(loss)
+    norm = expected_norm(key, train, kind, delta=delta, draws=draws)
+    return from_terms(norm, bound_terms(norm, factors, train, loss), loss)
+
+
+class ExpectedNorm(NamedTuple):
+    """E‖·‖₂ of a symmetrisation's random matrix: a sample mean, and an upper bound at level δ/20."""
+
+    kind: str
+    delta: float
+    mean: float
+    bound: float
+
+
+def expected_norm(
+    key: Key[Array, ""],
+    train: Interactions,
+    kind: str = "rademacher_users",
+    *,
+    delta: float = 0.05,
+    draws: int = 1500,
+) -> ExpectedNorm:
+    """An empirical-Bernstein upper bound from `draws` random matrices; it depends on X alone.
+
+    G (`rademacher_users`) has one random pair of each user, H (`rademacher_draws`) a sign and a random pair of
+    every positive. Their norms are at most √(2m) and √(Σ (1 + 1/√N_i)²).
+    """
+    signs = registry.lookup("certificate", SYMMETRISATIONS, kind)
+    if draws < 1:
+        raise ValueError(f"draws = {draws} must be ≥ 1 random matrices")
+    largest = signs.largest_norm(spectral.defined_rows(train))
+    norms = spectral.sampled_norms(key, train, signs.matrix, draws)
+    half_width = bounds.bernstein(norms, np.full(draws, 1 / draws), 0.05 * delta, largest)
+    bound = float(min(norms.mean() + half_width, largest))
+    return ExpectedNorm(kind, delta, float(norms.mean()), bound)
+
+
+def bound_terms(
+    norm: ExpectedNorm, factors: Factors, train: Interactions, loss: Loss | str = "sigmoid"
+) -> dict[str, float]:
+    """The terms of E[L] ≤ Ê[L] + (2 B R_l / m) E‖·‖₂ + 3 w ε(δ′); one norm serves many models.
+
+    R = ‖UVᵀ‖_* and Γ = max |γ| are peeled over a grid, which makes δ′ of δ. `floor`: Ê + R̂ ≥ max(L(0), 2 L(0) − Ê)
+    for every bound whose signs stand before users (theory.rademacher).
+    """
+    signs, rows = SYMMETRISATIONS[norm.kind], spectral.defined_rows(train)
+    loss = bounds.loss_with_constants(loss)
+    l_norm, nuclear = bounds.peel(spectral.nuclear_norm(factors), 1.0)
+    l_margin, gamma = bounds.peel(spectral.margin_range(factors), 0.25)
+    B, w, zero = bounds.constants(loss, gamma)
+    peeled = 0.9 * norm.delta / ((l_norm + 1) * (l_norm + 2) * (l_margin + 1) * (l_margin + 2))
+    risk = float(bounds.user_risks(loss, factors, train, signs.reference).mean())
+    terms = {
+        "empirical_risk": risk,
+        "complexity": 2 * B * nuclear * norm.bound / len(rows.users),
+        "deviation": 3 * w * signs.deviation(rows, peeled),
+        "risk_of_zero": zero,
+        "nuclear_norm_ceiling": nuclear,
+        "margin_ceiling": gamma,
+        "expected_norm": norm.mean,
+        "expected_norm_bound": norm.bound,
+    }
+    return terms | ({"floor": max(zero, 2 * zero - risk)} if signs.has_floor else {})
+
+
+def from_terms(norm: ExpectedNorm, terms: dict[str, float], loss: Loss | str) -> Certificate:
+    """The certificate from the terms of `bound_terms`."""
+    signs = SYMMETRISATIONS[norm.kind]
+    zero = terms["risk_of_zero"]
+    bound = terms["empirical_risk"] + terms["complexity"] + terms["deviation"]
+    auc, vacuous = max(0.0, 1 - bound / zero), bound >= zero
+    claim = at_least("the true AUC", auc)
+    if vacuous:
+        never = ", as no bound of this form can be" if signs.has_floor else ""
+        claim = (
+            f"the true risk is at most {bound:.3g}, not below the {zero:.3g} of the all-zero "
+            f"model{never}"
+        )
+    return Certificate(
+        kind=norm.kind,
+        bound=bound,
+        auc=auc,
+        vacuous=vacuous,
+        delta=norm.delta,
+        method=f"{bounds.loss_with_constants(loss).name} loss",
+        terms=terms,
+        assumptions=(SAMPLING, signs.risk, *ASSUMPTIONS),
+        claim=claim,
+    )
