@@ -120,6 +120,7 @@ class MFAUC(Recommender, Declared):
 
     def problem(self, X: Any, pairs: PairWeights | None = None) -> Problem:
         """What this model minimises on X."""
+        self._check_together()  # fields may have been set one by one
         return Problem.of(X, self.loss, self.weighting, self.weights, self.penalty, pairs)
 
     def fit(
@@ -271,11 +272,12 @@ class MFAUC(Recommender, Declared):
         """
         factors, history = self._fitted(), self.history_
         self._refuse_folded("save")
-        summary = {
-            "iterations": len(history),
+        told = [{k: v for k, v in record.items() if k != "seconds"} for record in history]
+        summary = {  # without times, so that equal fits write equal bytes
+            "iterations": len(told),
             "stopped": self.stopped_,
-            "last": history[-1] if history else {},
-            "history": history,
+            "last": told[-1] if told else {},
+            "history": told,
         }
         contents = model_file.Contents(factors, self.train_, self.describe(), summary)
         model_file.write(path, contents)

@@ -1,1 +1,1 @@
-"""What every room uses: fields of settings, names, host arrays, random words, whole files."""
+"""Small tools that every folder uses: declared fields, registries, host arrays, random words, files."""

@@ -1,4 +1,4 @@
-"""Random numbers for inner loops: words, integers below a bound, a shuffle."""
+"""Cheap random numbers for inner loops: 32-bit words, integers below a bound, a shuffle."""
 
 import math
 
@@ -8,10 +8,10 @@ from jaxtyping import Array, Int, Key, UInt32
 
 
 def words(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "..."]:
-    """Random words by hashing a counter with the key, for draws in inner loops.
+    """Random 32-bit words of the given shape: a counter hashed with the key, for draws in inner loops.
 
-    Wellons' lowbias32 twice, once with each half of the key. Threefry, which makes the keys, takes
-    twenty times as long for each word and half a second to compile at each use.
+    The hash is Wellons' lowbias32, applied twice, once with each half of the key. Threefry, which makes JAX's
+    keys, takes twenty times as long per word and half a second to compile at each use.
     """
     halves = jax.random.key_data(key)
     counter = jax.lax.iota(jnp.uint32, math.prod(shape)) * jnp.uint32(0x9E3779B9)
@@ -30,9 +30,14 @@ def shuffled(key: Key[Array, ""], values: Int[Array, "n"]) -> Int[Array, "n"]:
 
 
 def below(words: UInt32[Array, "..."], bound) -> Int[Array, "..."]:
-    """⌊word · bound / 2³²⌋: uniform on range(bound), off by at most bound/2³² relatively.
+    """⌊word · bound / 2³²⌋: uniform on range(bound), with a relative error of at most bound/2³².
 
-    The high word of a 32 × 32 bit product in 16-bit pieces: one word a draw, no 64-bit integers.
+    This is the high word of a 32 × 32 bit product, computed in 16-bit pieces: it needs one random word per
+    draw and no 64-bit integers.
+
+    Args:
+        words: random words, as from `words`.
+        bound: the number of possible values, ≥ 1; one number, or an array that broadcasts with `words`.
     """
     bound = jnp.asarray(bound).astype(jnp.uint32)
     high, low = words >> 16, words & 0xFFFF

@@ -1,4 +1,4 @@
-"""U and V: the parameters."""
+"""Factors: the matrices U and V that a fit learns."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 
 class Factors(NamedTuple):
-    """Scores are U Vᵀ. optax, grad and tree.map work on it as it is."""
+    """The factors U and V; the scores are U Vᵀ. A pytree, so optax, jax.grad and jax.tree.map accept it."""
 
     U: Float[Array, "m k"]
     V: Float[Array, "n k"]

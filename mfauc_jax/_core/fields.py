@@ -1,14 +1,16 @@
-"""One declaration of a field: default, bounds, help and kind.
+"""Declarations of fields: each gives a default, bounds, a help text and a kind.
 
     class Minibatch(Solver):
         learning_rate: float = number(0.3, above=0, help="α")
         num_neg: int = size(20, least=1, help="negatives drawn per user")
 
 Validation at construction, nested parameter names, command-line flags, the tables of the documentation and
-"may this be swept?" all follow from it; see `settings`.
+"may this be swept?" all follow from the declaration; see `settings`.
 """
 
 import dataclasses
+import itertools
+import math
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,26 +21,26 @@ from jax.core import Tracer
 
 from mfauc_jax._core import registry
 
-LARGEST = 2**31 - 1  # of a whole number
-DECLARED = "declared"  # where a dataclass field keeps its Spec
+LARGEST = 2**31 - 1  # the largest whole number that a field accepts
+DECLARED = "declared"  # the key of the Spec in a dataclass field's metadata
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """What one declaration says about a field."""
+    """The declaration of one field."""
 
-    kind: str  # number, count, size, flag, choice, series or part
+    kind: str  # number, count, size, flag, text, choice, series or part
     help: str
     least: float | None = None
     above: float | None = None
     most: float | None = None
     optional: bool = False  # None is allowed
     swept: bool = False  # values that differ only here can run as one program
-    identity: bool = True  # a fit with another value is another fit, for its checkpoints
-    choices: Mapping[str, Any] | None = None  # by name, of a choice
+    identity: bool = True  # checkpoints of a fit with another value are refused
+    choices: Mapping[str, Any] | None = None  # what a choice may be, by name
     base: Any = None  # the family of a part, a subclass of `settings.Settings`
-    others: tuple[str, ...] = ()  # names a part may have besides those of its registry
-    probe: Callable[[Any], str | None] | None = None  # what is wrong with a function, if anything
+    others: tuple[str, ...] = ()  # names that a part accepts besides those of its registry
+    probe: Callable[[Any], str | None] | None = None  # what is wrong with a given function, or None
 
     @property
     def leaf(self) -> bool:
@@ -53,17 +55,18 @@ class Spec:
         if self.kind == "text":
             return "a path"
         if self.kind in ("choice", "part"):
-            return f"one of {', '.join(self.names())}"
+            names = ", ".join(self.names())
+            return f"one of {names}" if names else f"an object of the class {self.base.__name__}"
         kind = "a whole number" if self.kind in ("count", "size") else "a finite number"
         limits = [
             f"{sign} {limit:g}"
             for sign, limit in (("≥", self.least), (">", self.above), ("≤", self.most))
             if limit is not None and abs(limit) < LARGEST
         ]
-        said = " and ".join([f"{kind} {limits[0]}" if limits else kind, *limits[1:]])
+        text = " and ".join([f"{kind} {limits[0]}" if limits else kind, *limits[1:]])
         if self.kind == "series":
-            return f"a rising tuple, each {said}"
-        return said + (" or None" if self.optional else "")
+            return f"a rising tuple, each {text}"
+        return text + (" or None" if self.optional else "")
 
     def names(self) -> tuple[str, ...]:
         """The names that may be given in place of an object."""
@@ -83,17 +86,16 @@ class Spec:
             raise error.kind(f"{owner}: {name} = {value!r} must be {self.bounds}{why}") from None
 
     def _number(self, value: Any) -> float:
-        whole = self.kind in ("count", "size")
-        kinds = "iu" if whole else "iuf"
-        if not isinstance(value, int | float | np.generic | np.ndarray | jax.Array):
+        wanted = int if self.kind in ("count", "size") else float
+        plain = value if type(value) in (int, float) else _scalar(value)
+        if wanted is int and not isinstance(plain, int):
             raise _Refused(TypeError)
-        array = np.asarray(value)
-        if array.ndim or array.dtype.kind not in kinds:
-            raise _Refused(TypeError)
-        plain = array.item()
-        if not np.isfinite(plain) or not self._inside(plain):
-            raise _Refused(ValueError)
-        return int(plain) if whole else float(plain)
+        if not (-math.inf < plain < math.inf and self._inside(plain)):
+            beyond = (
+                self.most is not None and plain > self.most >= LARGEST
+            )  # `bounds` leaves it out
+            raise _Refused(ValueError, f"and ≤ {self.most}" if beyond else "")
+        return plain if type(plain) is wanted else wanted(plain)
 
     _count = _size = _number
 
@@ -118,47 +120,62 @@ class Spec:
         choices = self.choices or {}
         if isinstance(value, str):
             if value not in choices:
-                raise _Refused(ValueError, self._near(value))
+                raise _Refused(ValueError, self._suggestion(value))
             return value
-        for name, function in choices.items():
-            if function is value:
+        for name in choices:
+            if (
+                name in choices and choices[name] is value
+            ):  # `name in`: "metric@ℓ" is listed but cannot be looked up
                 return name
         if self.probe is None or not callable(value):
             raise _Refused(TypeError)
-        wrong = self.probe(value)
-        if wrong:
-            raise _Refused(TypeError, wrong)
+        complaint = self.probe(value)
+        if complaint:
+            raise _Refused(TypeError, complaint)
         return value
 
-    def _near(self, value: str) -> str:
-        near = registry.nearest(self.names(), value)
-        return f"did you mean {near!r}?" if near else ""
+    def _suggestion(self, value: str) -> str:
+        nearest = registry.nearest(self.names(), value)
+        return f"did you mean {nearest!r}?" if nearest else ""
 
     def _series(self, value: Any) -> tuple[float, ...]:
         if not isinstance(value, tuple | list) or not value:
             raise _Refused(TypeError)
-        found = tuple(self._number(one) for one in value)
-        if any(a >= b for a, b in zip(found, found[1:], strict=False)):
+        numbers = tuple(self._number(one) for one in value)
+        if any(a >= b for a, b in itertools.pairwise(numbers)):
             raise _Refused(ValueError)
-        return found
+        if type(value) is tuple and all(a is b for a, b in zip(numbers, value, strict=True)):
+            return value  # scikit-learn's `clone` wants the same object back
+        return numbers
 
     def _part(self, value: Any) -> Any:
         assert self.base is not None
         if isinstance(value, str) and value in self.others:
             return value
         if isinstance(value, str) and value not in self.base.registry:
-            raise _Refused(ValueError, self._near(value))
+            raise _Refused(ValueError, self._suggestion(value))
         try:
-            found = self.base.coerce(value)
+            member = self.base.coerce(value)
         except TypeError as error:
             raise _Refused(TypeError, str(error)) from None
-        if found is None:
-            raise _Refused(TypeError, f"or an object of the family {self.base.__name__}")
-        return found
+        if member is None:
+            also = f"or an object of the family {self.base.__name__}" if self.names() else ""
+            raise _Refused(TypeError, also)
+        return member
+
+
+def _scalar(value: Any) -> Any:
+    """A NumPy or JAX number as a Python number."""
+    arrays = np.generic | np.ndarray | jax.Array
+    if not isinstance(value, arrays) or value.ndim:
+        raise _Refused(TypeError)
+    if getattr(value.dtype, "kind", "key") not in ("i", "u", "f"):  # a random key has no kind
+        raise _Refused(TypeError)
+    return np.asarray(value).item()
 
 
 class _Refused(Exception):  # noqa: N818  # becomes a TypeError or a ValueError
-    """A value that does not fit, and why where the bounds do not say it."""
+    """A refused value: the kind of error to raise, and the reason where the bounds do not give it."""
 
     def __init__(self, kind: type[Exception], why: str = ""):
         super().__init__(why)
@@ -179,7 +196,7 @@ def number(
     optional: bool = False,
     swept: bool = True,
 ) -> Any:
-    """A real number: a leaf, so that another value does not compile again."""
+    """A real number. It is a pytree leaf: a new value does not compile again."""
     spec = {"least": least, "above": above, "most": most, "optional": optional, "swept": swept}
     return _field(default, kind="number", help=help, **spec)
 
@@ -194,7 +211,7 @@ def count(
     swept: bool = False,
     identity: bool = True,
 ) -> Any:
-    """A whole number that only loops and comparisons read: a leaf."""
+    """A whole number that only loops and comparisons read. It is a pytree leaf: a new value does not compile again."""
     spec = {
         "least": least,
         "most": most,
@@ -214,7 +231,7 @@ def size(
     optional: bool = False,
     identity: bool = True,
 ) -> Any:
-    """A whole number that shapes the program."""
+    """A whole number that decides shapes. It is static: a new value compiles again."""
     spec = {"least": least, "most": most, "optional": optional, "identity": identity}
     return _field(default, kind="size", help=help, **spec)
 
@@ -225,7 +242,7 @@ def text(default: str | None, *, help: str) -> Any:
 
 
 def flag(default: bool, *, help: str) -> Any:
-    """True or False; shapes the program."""
+    """True or False. It is static: the other value compiles again."""
     return _field(default, kind="flag", help=help)
 
 
@@ -236,9 +253,10 @@ def choice(
     help: str,
     probe: Callable[[Any], str | None] | None = None,
 ) -> Any:
-    """One of several functions by its name, or with `probe` a function of one's own.
+    """One of several functions, given by name; with `probe`, a user's own function too.
 
-    `probe` answers what is wrong with a function, or None. A known function is kept by its name.
+    `probe(function)` returns what is wrong with the function, or None. A function that is among the choices is
+    stored as its name.
     """
     return _field(default, kind="choice", help=help, choices=choices, probe=probe)
 
@@ -249,5 +267,5 @@ def series(default: tuple[float, ...], *, help: str, above: float | None = None)
 
 
 def part(default: Any, base: Any, *, help: str, others: tuple[str, ...] = ()) -> Any:
-    """An object of the family `base`, or the name of one with its defaults."""
+    """An object of the family `base`, or the name of a member, which stands for it with its defaults."""
     return _field(default, kind="part", help=help, base=base, others=others)

@@ -1,4 +1,4 @@
-"""Members of a family that are made at run time: from a function of one's own, or in place of a missing one."""
+"""Members of a family made at run time: from a user's function, or as a placeholder for a missing one."""
 
 import functools
 import inspect
@@ -14,7 +14,7 @@ from mfauc_jax._core.settings import Settings
 def from_function(
     base: type[Settings], function: Callable, probe: Callable[[Callable], None]
 ) -> Settings:
-    """A Settings of the family `base` that calls `function`, whose further arguments with defaults are its fields.
+    """A member of the family `base` that calls `function`; the arguments that have defaults become its fields.
 
     `def soft(x, beta=1.0)` becomes a loss with the number `beta`; a `functools.partial` changes a default.
     """
@@ -38,11 +38,16 @@ def _class_of(
     def call(self, x):
         return function(x, **{name: getattr(self, name) for name in numbers})
 
+    def shown(self) -> str:  # valid Python where the function's name is in scope
+        given = "".join(f", {n}={value!r}" for n, value in self.changed().items())
+        return f"partial({name}{given})" if given else name
+
     name = getattr(function, "__name__", type(function).__name__)
     body: dict[str, Any] = {n: number(float(v), help=f"{n} of {name}") for n, v in numbers.items()}
     body |= {
         "__annotations__": dict.fromkeys(numbers, float),
         "__call__": call,
+        "__repr__": shown,
         "__module__": function.__module__,
         "__doc__": function.__doc__,
         "function": staticmethod(function),
@@ -53,7 +58,7 @@ def _class_of(
 
 
 def check_scalar(function: Callable) -> None:
-    """Refuse what is not a function of one number that returns one number."""
+    """Raise TypeError unless `function` maps one real number to one real number."""
     named = getattr(function, "__name__", repr(function))
     try:
         answer = jax.eval_shape(function, 0.0)
@@ -64,7 +69,7 @@ def check_scalar(function: Callable) -> None:
 
 
 def absent(base: type[Settings], name: str, remedy: str) -> Settings:
-    """A place holder for a part that is known by name only: whatever is asked of it raises `remedy`."""
+    """A placeholder for a part of which only the name is known: every method raises ValueError(remedy)."""
 
     def refuse(self, *args: Any, **rest: Any) -> Any:
         raise ValueError(remedy)

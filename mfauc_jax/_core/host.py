@@ -1,4 +1,4 @@
-"""What happens on the host: arrays and objects on their way to a device, keys from a seed, sums over processes.
+"""Work on the host: arrays on their way to a device, keys from a seed, sums over processes, pytrees.
 
 `jnp.asarray` compiles a program for every shape it meets (jax 0.10.2), at 15 ms each: a fit of small data
 would spend more time there than on learning. `device_put` compiles nothing.
@@ -13,19 +13,19 @@ from jaxtyping import Array, Float, Int, Key
 
 
 def floats(values: Any) -> Float[Array, "..."]:
-    """`values` in JAX's float type."""
+    """`values` on the device, in JAX's default float type."""
     return jax.device_put(np.asarray(values, jax.dtypes.canonicalize_dtype(float)))
 
 
 def ints(values: Any) -> Int[Array, "..."]:
-    """`values` as int32."""
+    """`values` on the device, as int32."""
     return jax.device_put(np.asarray(values, np.int32))
 
 
 def keys(seed: int, count: int) -> list[Key[Array, ""]]:
     """Independent keys from one seed, by NumPy's SeedSequence.
 
-    On the host: `jax.random.key` and `split` take a fifth of a second to compile.
+    They are made on the host, because `jax.random.key` and `split` take a fifth of a second to compile.
     """
     if seed < 0:
         raise ValueError(f"seed = {seed} must be ≥ 0")
@@ -52,9 +52,9 @@ def everyone(local: Any) -> np.ndarray:
 
 
 def register_pytree(cls: type, leaves: tuple[str, ...], statics: tuple[str, ...]) -> None:
-    """Let objects of a class pass into programs: some attributes are traced, the others shape the program.
+    """Register a class as a pytree: `leaves` are the traced attributes, `statics` those that shape the program.
 
-    Nothing is checked on the way back: JAX puts all sorts of things in the place of leaves.
+    Unflattening checks nothing, because JAX rebuilds objects with tracers, shapes or None in place of their leaves.
     """
 
     def flatten(instance: Any):

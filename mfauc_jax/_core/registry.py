@@ -1,4 +1,4 @@
-"""Finding something by its name, kindly."""
+"""Lookup by name, with errors that suggest the nearest name."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -15,14 +15,14 @@ def lookup(kind: str, known: Mapping[str, T], name: str) -> T:
 
 
 def choose_from(known: Iterable[str], name: str) -> str:
-    """What to say to somebody who wrote `name`."""
+    """The end of an error message about the unknown `name`: the nearest known name, and all of them."""
     known = list(known)
-    near = nearest(known, name)
-    hint = f"did you mean {near!r}? " if near else ""
+    closest = nearest(known, name)
+    hint = f"did you mean {closest!r}? " if closest else ""
     return f"{hint}choose from {', '.join(known)}"
 
 
 def nearest(known: Iterable[str], name: str) -> str | None:
-    """The known name that is spelt most like `name`, if any is."""
-    near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
-    return near[0] if near else None
+    """The known name that is spelt most like `name`, or None if no name is similar."""
+    matches = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
+    return matches[0] if matches else None

@@ -16,66 +16,73 @@ import numpy as np
 from mfauc_jax._core import host, registry
 from mfauc_jax._core.fields import DECLARED, Spec
 
-GIVE_AGAIN = "give again"  # marks what a file cannot hold: a function of one's own
+GIVE_AGAIN = "give again"  # marks what a file cannot hold: a user's own function
 
 
 class Declared:
-    """A dataclass whose fields were made by the functions above."""
+    """A dataclass whose fields are declared with the functions of `fields`."""
 
     @classmethod
     def specs(cls) -> dict[str, Spec]:
-        """What was declared of each field."""
+        """The declaration of each field, by name."""
         return {f.name: f.metadata[DECLARED] for f in dataclasses.fields(cls)}  # pyright: ignore
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """The default of each field."""
+        """The default of each field, by name."""
         return {f.name: f.default for f in dataclasses.fields(cls)}  # pyright: ignore
 
     @classmethod
     def refuse_unknown(cls, given: Mapping[str, Any]) -> None:
-        """A TypeError for a field that this object does not have, with the object that has it."""
+        """Raise TypeError for a name that is not a field here; the message names the class that has it."""
         for name in given:
             if name not in cls.specs():
-                homes = [
+                owners = [
                     f"{other.__name__}({name}={given[name]!r})"
                     for other in FAMILIES
                     if name in other.specs() and other is not cls
                 ]
-                hint = f"it belongs to {', '.join(homes)}" if homes else ""
+                hint = f"it belongs to {', '.join(owners)}" if owners else ""
                 hint = hint or registry.choose_from(tuple(cls.specs()), name)
                 raise TypeError(
                     f"{cls.__name__} has no field {name!r} ({name}={given[name]!r}): {hint}"
                 )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Every field by its name and, if `deep`, the fields of parts as part__field."""
-        found = {name: getattr(self, name) for name in self.specs()}
+        """The value of every field by name and, if `deep`, the fields of parts as part__field."""
+        params = {name: getattr(self, name) for name in self.specs()}
         if deep:
-            for name, value in list(found.items()):
+            for name, value in list(params.items()):
                 if isinstance(value, Settings):
-                    found |= {f"{name}__{k}": v for k, v in value.get_params().items()}
-        return found
+                    params |= {f"{name}__{k}": v for k, v in value.get_params().items()}
+        return params
 
     def changed(self) -> dict[str, Any]:
         """The fields whose values are not the defaults."""
-        usual = {
+        defaults = {
             name: spec.check(type(self).__name__, name, self.defaults()[name])
             for name, spec in self.specs().items()
         }
-        return {k: v for k, v in self.get_params(deep=False).items() if not _same(v, usual[k])}
+        return {k: v for k, v in self.get_params(deep=False).items() if not _same(v, defaults[k])}
 
     def describe(self, identity: bool = False) -> dict[str, Any]:
-        """Every field as JSON: a part as a dictionary with its `name`, a function as {"function": its name}.
+        """Every field as JSON: a part as a dictionary with its `name`, a user's function as {"give again": its name}.
 
         Args:
-            identity: leave out what does not make it another fit, such as the number of iterations.
+            identity: leave out the fields that may change when a fit is resumed, such as the number of iterations.
         """
         kept = {n: getattr(self, n) for n, s in self.specs().items() if s.identity or not identity}
         return {n: _described(value, identity) for n, value in kept.items()}
 
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and all(
+            _same(a, getattr(other, name)) for name, a in self.get_params(deep=False).items()
+        )
+
+    __hash__ = None  # pyright: ignore  # MFAUC's fields may change
+
     def __repr__(self) -> str:
-        """What differs from the defaults, to paste back."""
+        """The fields that differ from their defaults, as Python that makes an equal object."""
         shown = (
             f"{k}={getattr(v, '__name__', None) or repr(v)}" for k, v in self.changed().items()
         )
@@ -99,8 +106,9 @@ class Settings(Declared):
     name: ClassVar[str] = ""
     _leaves: ClassVar[tuple[str, ...]] = ()
     _statics: ClassVar[tuple[str, ...]] = ()
-    is_absent: ClassVar[bool] = False  # a place holder, see `absent`
-    prefixed: ClassVar[bool] = False  # its flags on the command line begin with the part's name
+    abstract: ClassVar[bool] = True  # a family: only its subclasses can be used
+    is_absent: ClassVar[bool] = False  # a placeholder, see `functions.absent`
+    prefixed: ClassVar[bool] = False  # its command-line flags begin with the part's name
 
     def __init_subclass__(
         cls, registry: dict[str, Any] | None = None, listed: bool = True, **rest: Any
@@ -113,6 +121,7 @@ class Settings(Declared):
         cls._statics = tuple(name for name in declared if name not in cls._leaves)
         host.register_pytree(cls, cls._leaves, cls._statics)
         cls.name = _snake(cls.__name__)
+        cls.abstract = cls.__dict__.get("abstract", registry is not None)
         if registry is not None:
             cls.registry = registry
         elif listed:
@@ -128,62 +137,61 @@ class Settings(Declared):
 
     @classmethod
     def coerce(cls, value: Any) -> "Settings | None":
-        """An object of this family from an object, a class, a name or a function; None if it is none of them."""
+        """A member of this family from an object, a class, a name or a function; None for anything else."""
         if isinstance(value, str):
             value = cls.registry.get(value)
-        if isinstance(value, cls):
-            return value
         if isinstance(value, type):
-            return value() if issubclass(value, cls) and value is not cls else None
+            value = value() if issubclass(value, cls) and not value.abstract else None
+        if isinstance(value, cls):
+            return None if value.abstract else value
         if isinstance(value, Settings) or not callable(value):
             return None
         return cls.from_function(value)
 
     @classmethod
     def member(cls: type[S], value: Any) -> S:
-        """`coerce`, or an error that says what the family has."""
-        found = cls.coerce(value)
-        if found is None:
+        """A member of this family, as from `coerce`; a TypeError lists the members."""
+        member = cls.coerce(value)
+        if member is None:
             known = registry.choose_from(cls.registry, str(value))
-            raise TypeError(f"{value!r} is not a {cls.__name__}: {known}")
-        return found  # pyright: ignore
+            kind = ValueError if isinstance(value, str) else TypeError
+            raise kind(f"{value!r} is not a {cls.__name__}: {known}")
+        return member  # pyright: ignore
 
     @classmethod
     def from_function(cls, function: Callable) -> "Settings | None":
-        """An object of this family that is one function, where the family has such."""
+        """A member of this family made from one function; None if the family takes no functions."""
         del function
         return None
 
     def replace(self: D, **changes: Any) -> D:
-        """A copy with other values."""
+        """A copy with other values for the named fields."""
         return dataclasses.replace(self, **changes)  # pyright: ignore
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and all(
-            _same(a, getattr(other, name)) for name, a in self.get_params(deep=False).items()
-        )
 
     def __hash__(self) -> int:
         return hash((type(self), *(getattr(self, name) for name in self._statics)))
 
 
 def refuse_unknown_arguments(cls: type[D]) -> type[D]:
-    """The class, whose constructor says where an unknown argument belongs."""
-    made = cls.__init__
+    """Make the constructor's TypeError for an unknown argument name the class that has it."""
+    original = cls.__init__
 
-    @functools.wraps(made)
+    @functools.wraps(original)
     def init(self, *args: Any, **given: Any) -> None:
         cls.refuse_unknown(given)
-        made(self, *args, **given)
+        original(self, *args, **given)
 
     cls.__init__ = init
     return cls
 
 
 def changes(owner: Declared, params: Mapping[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
-    """The new values of an owner's fields, where `params` may name those of parts as part__field.
+    """The new values of an owner's fields, where `params` may name the fields of parts as part__field.
 
-    `parts` are the parts to change where a field holds only a name.
+    Args:
+        owner: the object whose fields are named.
+        params: new values by field name.
+        parts: the objects to change where the owner's field holds only a name, such as solver="auto".
     """
     plain = {n: value for n, value in params.items() if "__" not in n}
     nested: dict[str, dict[str, Any]] = {}
@@ -192,7 +200,9 @@ def changes(owner: Declared, params: Mapping[str, Any], parts: Mapping[str, Any]
         nested.setdefault(head, {})[rest] = params[path]
     owner.refuse_unknown(plain | {head: inner for head, inner in nested.items()})
     for head, inner in nested.items():
-        part = plain.get(head, parts.get(head, getattr(owner, head)))
+        part = parts.get(head, getattr(owner, head))
+        if head in plain:
+            part = owner.specs()[head].check(type(owner).__name__, head, plain[head])
         if not isinstance(part, Settings):
             raise TypeError(
                 f"{head} = {part!r} has no fields of its own to set ({', '.join(inner)})"
@@ -209,8 +219,8 @@ def _same(a: Any, b: Any) -> bool:
 
 def _described(value: Any, identity: bool) -> Any:
     if isinstance(value, Settings):
-        home = value.registry.get(value.name)
-        if home is None and value.registry is not Settings.registry:
+        by_name = value.coerce(value.name)  # a user's function may have the name of a known one
+        if value.registry is not Settings.registry and type(by_name) is not type(value):
             return {GIVE_AGAIN: value.name}
         return {"name": value.name, **value.describe(identity)}
     if callable(value):
@@ -219,7 +229,7 @@ def _described(value: Any, identity: bool) -> Any:
 
 
 def from_description(spec: Spec, described: Any) -> Any:
-    """What `Declared.describe` described, by the declaration of the field that held it."""
+    """The value that `Declared.describe` described; `spec` declares the field that held it."""
     if isinstance(described, list):
         return tuple(described)
     if spec.base is None or not isinstance(described, dict):

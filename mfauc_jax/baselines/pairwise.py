@@ -46,7 +46,7 @@ class Examples(NamedTuple):
 Pick = Callable[[Key[Array, ""], Interactions, Examples], Picked]  # hashable: it is static
 
 
-class Descent(Settings):
+class Descent(Settings, listed=False):
     """The numbers and sizes of a descent on sampled pairs."""
 
     rank: int = size(32, help="k")

@@ -78,9 +78,9 @@ Maker = Callable[..., Certificate]
 CERTIFICATES: dict[str, Maker] = {}
 
 
-def register(make: Maker) -> Maker:
-    """Enter a certificate under its function's name."""
-    CERTIFICATES[make.__name__] = make
+def register(make: Maker, name: str | None = None) -> Maker:
+    """Enter a certificate under a name, by default its function's."""
+    CERTIFICATES[name or make.__name__] = make
     return make
 
 

@@ -1,6 +1,7 @@
 """Certificates from held-out positives: measured AUC minus a width (docs/derivations.md#certificate-held-out)."""
 
 from collections.abc import Callable
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,8 +25,8 @@ REFERENCE = {
 }
 
 
-@register
-def held_out_unseen(
+def _certified(
+    kind: str,
     factors: Factors,
     train: Interactions,
     held_out: Interactions | None,
@@ -33,39 +34,23 @@ def held_out_unseen(
     *,
     method: str = "bernstein",
 ) -> Certificate:
-    """The AUC of a user's next new item among the items that are not in the user's training set.
+    """The AUC of a user's next item: a new one among the unseen items, or any among all other items.
 
     Args:
+        kind: held_out_unseen or held_out_all.
         factors: the fitted model.
         train: what it was fitted on.
         held_out: positives it has never seen.
         delta: δ.
         method: a name in INEQUALITIES; choose it before looking at the data.
     """
-    ranks, users = held_out_ranks(factors, train, _needed("held_out_unseen", held_out))
-    return from_ranks(ranks, users, delta, method=method)
+    reference = "unseen" if kind == "held_out_unseen" else "all"
+    ranks, users = held_out_ranks(factors, train, _needed(kind, held_out), reference)
+    return from_ranks(ranks, users, delta, kind=kind, method=method)
 
 
-@register
-def held_out_all(
-    factors: Factors,
-    train: Interactions,
-    held_out: Interactions | None,
-    delta: float,
-    *,
-    method: str = "bernstein",
-) -> Certificate:
-    """The AUC of a user's next item among all other items, those of training included.
-
-    Args:
-        factors: the fitted model.
-        train: what it was fitted on.
-        held_out: positives it has never seen.
-        delta: δ.
-        method: a name in INEQUALITIES; choose it before looking at the data.
-    """
-    ranks, users = held_out_ranks(factors, train, _needed("held_out_all", held_out), "all")
-    return from_ranks(ranks, users, delta, kind="held_out_all", method=method)
+held_out_unseen = register(partial(_certified, "held_out_unseen"), "held_out_unseen")
+held_out_all = register(partial(_certified, "held_out_all"), "held_out_all")
 
 
 def _needed(kind: str, held_out: Interactions | None) -> Interactions:

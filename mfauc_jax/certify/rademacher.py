@@ -6,6 +6,7 @@ The random signs may stand before users or before single draws; `Symmetrisation`
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,72 +59,41 @@ SYMMETRISATIONS = {
 }
 
 
-@register
-def rademacher_users(
-    factors: Factors,
-    train: Interactions,
-    held_out: Interactions | None,
-    delta: float,
-    *,
-    loss: Loss | str = "sigmoid",
-    draws: int = 1500,
-    key: Key[Array, ""] | None = None,
-) -> Certificate:
-    """Theorem 3.8 repaired, one random sign per user. Always vacuous (docs/derivations.md#floor).
-
-    Args:
-        factors: the fitted model.
-        train: what it was fitted on.
-        held_out: not used.
-        delta: δ.
-        loss: one of the paper's four losses, whose constants are known, or its name.
-        draws: random matrices behind the expected norm.
-        key: their randomness; it must be given.
-    """
-    del held_out
-    return _certified("rademacher_users", key, factors, train, delta, loss, draws)
-
-
-@register
-def rademacher_draws(
-    factors: Factors,
-    train: Interactions,
-    held_out: Interactions | None,
-    delta: float,
-    *,
-    loss: Loss | str = "sigmoid",
-    draws: int = 1500,
-    key: Key[Array, ""] | None = None,
-) -> Certificate:
-    """The same with one random sign per draw, and every other item as the reference.
-
-    Args:
-        factors: the fitted model.
-        train: what it was fitted on.
-        held_out: not used.
-        delta: δ.
-        loss: one of the paper's four losses, whose constants are known, or its name.
-        draws: random matrices behind the expected norm.
-        key: their randomness; it must be given.
-    """
-    del held_out
-    return _certified("rademacher_draws", key, factors, train, delta, loss, draws)
-
-
 def _certified(
     kind: str,
-    key: Key[Array, ""] | None,
     factors: Factors,
     train: Interactions,
+    held_out: Interactions | None,
     delta: float,
-    loss: Loss | str,
-    draws: int,
+    *,
+    loss: Loss | str = "sigmoid",
+    draws: int = 1500,
+    key: Key[Array, ""] | None = None,
 ) -> Certificate:
+    """A bound that holds for all factors, from random signs over users or over draws.
+
+    Over users it is Theorem 3.8 repaired, and always vacuous (docs/derivations.md#floor).
+
+    Args:
+        kind: a name in SYMMETRISATIONS.
+        factors: the fitted model.
+        train: what it was fitted on.
+        held_out: not used.
+        delta: δ.
+        loss: one of the paper's four losses, whose constants are known, or its name.
+        draws: random matrices behind the expected norm.
+        key: their randomness; it must be given.
+    """
+    del held_out
     if key is None:
         raise ValueError(f"certificate {kind} draws random matrices: pass key=jax.random.key(0)")
     loss = bounds.loss_with_constants(loss)
     norm = expected_norm(key, train, kind, delta=delta, draws=draws)
     return from_terms(norm, bound_terms(norm, factors, train, loss), loss)
+
+
+rademacher_users = register(partial(_certified, "rademacher_users"), "rademacher_users")
+rademacher_draws = register(partial(_certified, "rademacher_draws"), "rademacher_draws")
 
 
 class ExpectedNorm(NamedTuple):

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from mfauc_jax import data
+from mfauc_jax._core import atomic
 from mfauc_jax.cli import options, output
 from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data import ids as id_columns
@@ -133,7 +134,7 @@ def split(args: argparse.Namespace) -> None:
     parts = splits.hold_out(jax.random.key(args.seed), X, args.per_user)
     for path, part in zip((args.train, args.test), parts, strict=True):
         frame = _frame(X, part)
-        with output.written(path) as beside:
+        with atomic.beside(path) as beside:
             frame.write_csv(beside) if path.lower().endswith(".csv") else frame.write_parquet(
                 beside
             )

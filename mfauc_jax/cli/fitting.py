@@ -1,9 +1,6 @@
 """`mfauc fit` and `mfauc select`: from ratings to a model file, and to good settings."""
 
 import argparse
-import pathlib
-import shutil
-import tempfile
 import time
 from typing import Any
 
@@ -148,7 +145,7 @@ def _validated(
 def select(args: argparse.Namespace) -> None:
     """Print the table, best first; write the winner."""
     output.check_drawable(args.plot)
-    output.check_writable(args.out)
+    output.check_writable(args.out, stream=True)
     model = settings.model(args)
     grid, names = _grid(model, args.grid)
     selection.grid_points(model, grid)
@@ -168,10 +165,7 @@ def select(args: argparse.Namespace) -> None:
     )
     print(found.text(names))
     if args.plot:
-        with tempfile.TemporaryDirectory() as folder, output.written(args.plot) as beside:
-            picture = pathlib.Path(folder, f"map{pathlib.Path(args.plot).suffix}")
-            found.draw(picture)
-            shutil.copyfile(picture, beside)
+        found.draw(args.plot)
     if args.out:
         output.put(output.as_json(settings.flat(found.best_model())), args.out)
         note(

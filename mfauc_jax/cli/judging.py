@@ -85,7 +85,7 @@ def _add_held_out(made: argparse.ArgumentParser, metavar: str, everything: bool)
 def evaluate(args: argparse.Namespace) -> None:
     """The metrics as a table or as JSON."""
     output.check_drawable(args.plot)
-    output.check_writable(args.out)
+    output.check_writable(args.out, stream=True)
     model, held_out = _held_out(args)
     intervals = None if args.intervals == "none" else args.intervals
     found = metrics.evaluate(
@@ -132,7 +132,7 @@ def _table(found: dict[str, Any], args: argparse.Namespace) -> str:
 
 def certify(args: argparse.Namespace) -> None:
     """The certificate: its sentence, its terms, and what it assumes."""
-    output.check_writable(args.out)
+    output.check_writable(args.out, stream=True)
     model, held_out = _held_out(args)
     known, extra = options_of(args.kind), {}
     if args.method is not None:

@@ -1,14 +1,12 @@
 """Where answers go: standard output, or a file that is written beside and renamed."""
 
 import argparse
-import contextlib
 import json
 import math
 import os
 import pathlib
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from mfauc_jax._core import atomic
@@ -26,22 +24,10 @@ def note(args: argparse.Namespace, text: str) -> None:
         print(f"mfauc: {text}", file=sys.stderr)
 
 
-def check_writable(path: str | os.PathLike | None) -> None:
-    """Fail now, not after an hour's fit, if `path` cannot be written."""
-    if path is None:
-        return
-    try:
-        target = pathlib.Path(path).resolve()
-        if target.exists() and not target.is_file():
-            kind = "a folder" if target.is_dir() else "not a regular file"
-            raise OSError(f"cannot write {path}: it is {kind}")
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".mfauc."):
-            pass
-    except OSError as error:
-        if not error.strerror:
-            raise
-        why = error.strerror if target.parent.is_dir() else f"{target.parent} is not a folder"
-        raise OSError(f"cannot write {path}: {why}") from error
+def check_writable(path: str | os.PathLike | None, stream: bool = False) -> None:
+    """Fail now, and not after an hour's fit, if `path` cannot be written; with `stream` a pipe will do."""
+    if path is not None:
+        atomic.check_writable(path, stream)
 
 
 def check_drawable(path: str | os.PathLike | None) -> None:
@@ -58,25 +44,16 @@ def draw(path: str | os.PathLike, *panels: Callable[[Any], Any]) -> None:
     figure = Figure(figsize=(5.2 * len(panels), 3.6), dpi=150, layout="constrained")
     for place, panel in enumerate(panels, 1):
         panel(figure.add_subplot(1, len(panels), place))
-    with written(path) as beside:
+    with atomic.beside(path) as beside:
         figure.savefig(beside, format=pathlib.Path(path).suffix.lower()[1:])
-
-
-@contextlib.contextmanager
-def written(path: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """A path to write to, renamed to `path` if all went well; else the old file stays."""
-    check_writable(path)
-    with atomic.beside(pathlib.Path(path).resolve()) as beside:  # a link stays one
-        yield beside
 
 
 def put(text: str, path: str | os.PathLike | None) -> None:
     """`text` and a line's end, to the file or to standard output."""
     if path is None:
         print(text)
-        return
-    with written(path) as beside:
-        beside.write_text(text + "\n", encoding="utf-8")
+    else:
+        atomic.write_text(path, text + "\n")
 
 
 def as_json(value: Any) -> str:

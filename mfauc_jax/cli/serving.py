@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mfauc_jax._core import atomic
 from mfauc_jax.cli import options, output
 from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data import ids
@@ -89,7 +90,7 @@ def _neighbours(model: MFAUC, items: np.ndarray, n: int) -> "Iterator[pl.DataFra
 def _load(args: argparse.Namespace, kind: str) -> tuple[MFAUC, np.ndarray]:
     """The model, and the requested ids as the model has them."""
     _format(args)
-    output.check_writable(args.out)
+    output.check_writable(args.out, stream=_format(args) != "parquet")
     if args.ids and args.ids_file:
         raise UsageError(f"give {kind}s or --{kind}s_file, not both")
     model = MFAUC.load(args.model)
@@ -158,8 +159,7 @@ def _put(args: argparse.Namespace, requested: np.ndarray, frames: "Iterator[pl.D
     with contextlib.ExitStack() as stack:
         file: Any = sys.stdout
         if args.out is not None:
-            beside = stack.enter_context(output.written(args.out))
-            file = stack.enter_context(beside.open("w", encoding="utf-8", newline=""))
+            file = stack.enter_context(atomic.text_file(args.out))
         for frame in frames:
             if _format(args) == "csv":
                 file.write(frame.write_csv(include_header=not met))

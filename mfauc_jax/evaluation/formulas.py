@@ -54,7 +54,7 @@ class _Known(Mapping):
         return True
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
-        return METRICS[parse(name)[0]]
+        return METRICS[name.removesuffix("@ℓ") if name in list(self) else parse(name)[0]]
 
     def __iter__(self) -> Iterator[str]:
         return (f"{name}@ℓ" if of_lists(name) else name for name in METRICS)

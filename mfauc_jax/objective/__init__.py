@@ -1,1 +1,1 @@
-"""Eq. 3 and what it is made of."""
+"""Eq. 3 and its parts: losses, weightings, weights, penalties, samples and the exact evaluation."""

@@ -1,4 +1,4 @@
-"""Eq. 3, θ and θ′ alike: which of them depends only on the Sample.
+"""Eq. 3. The same functions give θ and the sampled θ′: which of the two depends only on the Sample.
 
     θ(U, V) = (1/m) Σ_i w_i Σ_p g_ip φ(Σ_q g′_iq L(u_i·v_p − u_i·v_q)) + (λ/2)(‖U‖²/m + ‖V‖²/n)
 
@@ -22,18 +22,18 @@ from mfauc_jax.objective.weightings import Weighting
 
 
 class Objective(NamedTuple):
-    """What is minimised. The formulas are static, every number is a traced leaf."""
+    """The L, φ, λ and σ of Eq. 3. The formulas are static; every number is a traced leaf."""
 
     loss: Loss = losses.square_hinge
     weighting: Weighting = weightings.identity
     reg: Any = 0.0  # λ: a number, or a Reg
-    spread: Any = 0.0  # σ − 1 (docs/derivations.md#spread), a number or [m]; 0 is the paper
+    spread: Any = 0.0  # σ − 1 (docs/derivations.md#spread), a number or [m]; the paper has 0
 
 
 def make(
     loss: Any = "square_hinge", weighting: Any = "identity", *, reg: Any = 0.0, spread: Any = 0.0
 ) -> Objective:
-    """An Objective from names, objects and numbers, checked.
+    """An Objective from names, objects and numbers, which are checked.
 
     Args:
         loss: a `Loss`, the name of one, or your own scalar function of the margin.
@@ -51,14 +51,17 @@ def make(
 
 
 def check_pair(loss: Loss, weighting: Weighting) -> None:
-    """Refuse tanh over a loss that goes below 0, where its slope grows with the loss (E4)."""
-    if not isinstance(weighting, weightings.Tanh):
+    """Raise ValueError for tanh over a loss that goes below 0, where tanh's slope grows with the loss (E4).
+
+    The paper's losses are ≥ 0 and are not evaluated: a model may be made before JAX knows its devices.
+    """
+    if not isinstance(weighting, weightings.Tanh) or type(loss) in losses.PAPER_LOSSES.values():
         return
     probe = loss(jnp.linspace(-50.0, 50.0, 101))
     if not isinstance(probe, Tracer) and float(probe.min()) < 0:
         raise ValueError(
             f"tanh needs a loss that is never negative, but {loss.name} reaches "
-            f"{float(probe.min()):.3g}: shift it up, as losses.Sigmoid does (E4)"
+            f"{float(probe.min()):.3g}: shift it up, as losses.Sigmoid does (theory/README.md, E4)"
         )
 
 
@@ -75,8 +78,19 @@ def user_risk(
 ) -> Float[Array, ""]:
     """Σ_p g(y_p) φ(Σ_q g′(y_q) L(γ_pq)) for one user, plus ½ (σ − 1) Var_g′(s) (docs/derivations.md#spread).
 
-    With `pairs` each L(γ_pq), and each (s_q − s_q′)² in Var = ½ Σ_qq′ g′_q g′_q′ (s_q − s_q′)², has a
+    With `pairs`, each L(γ_pq), and each (s_q − s_q′)² in Var = ½ Σ_qq′ g′_q g′_q′ (s_q − s_q′)², has a
     weight of its own.
+
+    Args:
+        objective: L and φ.
+        u: the user's factors u_i.
+        V_pos: the factors v_p of the P positives.
+        V_neg: the factors v_q of the Q negatives.
+        g_pos: g of the positives.
+        g_neg: g′ of the negatives.
+        spread: σ − 1 of this user.
+        spread_scale: corrects the variance of sampled negatives, see `Sample.spread_scale`.
+        pairs: weights of single pairs; None if every pair counts alike.
     """
     s_neg = V_neg @ u
     margin = (V_pos @ u)[:, None] - s_neg[None, :]  # γ [P, Q]
@@ -85,13 +99,13 @@ def user_risk(
         variance = g_neg @ (s_neg - g_neg @ s_neg) ** 2
     else:
         rank_loss = (pairs.pos_neg * objective.loss(margin)) @ g_neg
-        width = pairs.neg_neg * (s_neg[:, None] - s_neg[None, :]) ** 2
-        variance = 0.5 * g_neg @ width @ g_neg
+        squared_gap = pairs.neg_neg * (s_neg[:, None] - s_neg[None, :]) ** 2
+        variance = 0.5 * g_neg @ squared_gap @ g_neg
     return g_pos @ objective.weighting(rank_loss) + 0.5 * spread * spread_scale * variance
 
 
 def penalty(objective: Objective, factors: Factors) -> Float[Array, ""]:
-    """(λ/2)(‖U‖²/m + ‖V‖²/n), always in full (E22)."""
+    """(λ/2)(‖U‖²/m + ‖V‖²/n), always over all rows, also for a sample (E22)."""
     reg = by_row(objective.reg, *(F.shape[0] for F in factors))
     users, items = ((F**2).sum(1) for F in factors)
     return 0.5 * ((reg.user * users).mean() + (reg.item * items).mean())
@@ -110,7 +124,7 @@ def risk_of_rows(
     V_neg: Float[Array, "b Q k"],
     sample: Sample,
 ) -> Float[Array, ""]:
-    """`risk` of a sample's rows already gathered, so that gradients stay with the touched rows."""
+    """`risk` from rows that are gathered already, so that its gradient has those rows only."""
     spread = jnp.asarray(objective.spread)
     spread = spread[sample.users] if spread.ndim else jnp.broadcast_to(spread, u.shape[:1])
     over_users = jax.vmap(user_risk, in_axes=(None, 0, 0, 0, 0, 0, 0, None, 0))
@@ -128,8 +142,8 @@ def item_risk(
 ) -> Float[Array, ""]:
     """The part of `risk` that depends on v_j, for a `sampling.for_item` sample and v in its slot 0.
 
-    Item j is either its user's one weighted positive or a negative (slot 0 of both has weights that
-    say which), so v_j meets 2κ_Y pairs of a user. The κ_Y² others are constants inside φ, which the
+    For each user, item j is either the one positive that has a weight or one of the negatives; the weights of
+    slot 0 say which. So v_j is in 2κ_Y pairs per user. The κ_Y² other pairs are constants inside φ, which the
     compiler drops when φ′ is 1.
     """
     u = factors.U[sample.users]  # [b, k]
@@ -153,6 +167,9 @@ def item_risk(
 
 
 def richardson(objective: Objective, factors: Factors, sample: Sample) -> Float[Array, ""]:
-    """2 θ′(all negatives) − mean of θ′ on the two halves: tanh's bias falls to O(1/κ²) (docs/derivations.md#tanh-bias)."""
+    """2 θ′(all negatives) − mean of θ′ on the two halves: tanh's bias falls to O(1/κ²).
+
+    See docs/derivations.md#tanh-bias.
+    """
     first, second = (value(objective, factors, half) for half in sampling.halves(sample))
     return 2 * value(objective, factors, sample) - 0.5 * (first + second)

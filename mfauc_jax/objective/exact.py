@@ -1,12 +1,12 @@
 """θ and ∇θ over all pairs without listing them: moments, sorting, or bounded blocks of pairs.
 
-| loss          | how                                   | cost of value and gradient    |
+| loss          | how                                                      | cost of value and gradient    |
 | square        | first and second moments (docs/derivations.md#moments)   | O(nnz k + (m + n) k²)         |
-| square hinge  | positives sorted, negatives bucketed  | O(n (k + log N_i)) a user     |
-| any other     | blocks of (positive, all items)       | O(n (k + N_i)) a user         |
+| square hinge  | positives sorted, negatives bucketed                     | O(n (k + log N_i)) per user   |
+| any other     | blocks of (positive, all items)                          | O(n (k + N_i)) per user       |
 
-Any φ, g, g′, user weights and spread penalty. Users are streamed in blocks, so memory does not
-grow with m · n. Gradients are `jax.grad` of what is written here.
+Every φ, g, g′, user weight and spread penalty is supported. Users are streamed in blocks, so memory does not
+grow with m · n. Gradients are `jax.grad` of these functions.
 """
 
 from functools import partial
@@ -24,11 +24,11 @@ from mfauc_jax.objective import equation, losses
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.weights import PairWeights
 
-BLOCK = 2**20  # numbers in a temporary of one block: 4 MB in float32
+BLOCK = 2**20  # numbers in one block's temporary array: 4 MB in float32
 
 
 class Plan(NamedTuple):
-    """The data, laid out for the exact routes once and reused at every evaluation."""
+    """The data as the exact evaluation reads them: laid out once, used at every evaluation."""
 
     X: Interactions
     weights: PairWeights
@@ -36,14 +36,14 @@ class Plan(NamedTuple):
 
 
 def plan(objective: Objective, X: Interactions, weights: PairWeights, block: int = BLOCK) -> Plan:
-    """Usable users in rectangles of similar N_i, cut into blocks of at most `block` numbers."""
+    """The usable users in rectangles of similar N_i, cut into blocks of at most `block` numbers."""
     if isinstance(objective.loss, losses.Square):
         return Plan(X, weights, ())
     blocks = []
     for bucket in ragged.buckets(X, np.asarray(weights.usable)):
         rows = bucket.users.shape[0]
         size = min(max(1, block // X.num_items), rows)
-        g = ragged.cut(weights.g[bucket.slots] * bucket.real, size)  # padding weighs nothing
+        g = ragged.cut(weights.g[bucket.slots] * bucket.real, size)  # padding has weight 0
         users, items = (ragged.cut(a, size, repeat=True) for a in (bucket.users, bucket.items))
         blocks.append((users, items, g))
     return Plan(X, weights, tuple(blocks))
@@ -71,7 +71,7 @@ def value(objective: Objective, factors: Factors, data: Plan) -> Float[Array, ""
         return _moments(objective, factors, data)
     total = equation.penalty(objective, factors)
 
-    @jax.checkpoint  # jax.grad recomputes blocks
+    @jax.checkpoint  # jax.grad recomputes a block instead of keeping it
     def add(total, block):
         U = factors.U[block[0]]
         return total + _block_risk(objective, data.weights, U, factors.V, block), None
@@ -97,21 +97,20 @@ def _block_risk(objective, weights, U, V, block):
         hinge_rank_losses if isinstance(objective.loss, losses.SquareHinge) else pair_rank_losses
     )
     spread = jnp.broadcast_to(objective.spread, weights.user.shape)[users]
-    live = (g.sum(1) > 0) * weights.user[users] / weights.usable.shape[0]
+    user_weight = (g.sum(1) > 0) * weights.user[users] / weights.usable.shape[0]
 
     def user(u, items, g, neg_mass, spread):
         s = V @ u
         g_neg = weights.b.at[items].set(0.0) / neg_mass
         mean = g_neg @ s
-        s = (
-            s - mean
-        )  # margins do not change; float32 keeps its digits (docs/derivations.md#centring)
-        s_pos, at = _sorted(s[items], g)
+        # margins do not change, and float32 keeps its digits (docs/derivations.md#centring)
+        s = s - mean
+        s_pos, g_pos = _sorted(s[items], g)
         rank_loss = rank_losses(objective.loss, s_pos, s, g_neg)
-        return at @ objective.weighting(rank_loss) + 0.5 * spread * (g_neg @ s**2)
+        return g_pos @ objective.weighting(rank_loss) + 0.5 * spread * (g_neg @ s**2)
 
     risks = jax.vmap(user)(U, items, g, weights.neg_mass[users], spread)
-    return live @ risks
+    return user_weight @ risks
 
 
 def _sorted(s_pos, g):
@@ -124,9 +123,10 @@ def hinge_rank_losses(
 ) -> Float[Array, "P"]:
     """C_p = Σ_q g′_q ½ max(0, 1 − s_p + s_q)² for sorted s_pos, in O((P + n) log P).
 
-    q is active for p when s_p < s_q + 1. With `rank(q)` the number of such p, the active
-    negatives of the p at place r are those with rank > r: bucket the moments Σ g′ s^t of the
-    negatives by rank and sum the buckets from the right. The loss is C¹, so ranks are constants.
+    Negative q is active for positive p when s_p < s_q + 1. Let rank(q) be the number of such p. The active
+    negatives of the positive at place r are those with rank > r, so it is enough to bucket the moments Σ g′ s^t
+    of the negatives by rank and to sum the buckets from the right. The loss is C¹, so its gradient may treat the
+    ranks as constants.
     """
     del loss  # this *is* the square hinge
     P = s_pos.shape[0]
@@ -138,7 +138,7 @@ def hinge_rank_losses(
 
 
 def _count_below(s_pos, bar):
-    """#{p: s_p < bar_q} for sorted s_pos. One index a step: 2.5 × jnp.searchsorted on CPU."""
+    """#{p: s_p < bar_q} for sorted s_pos, 2.5 times as fast as jnp.searchsorted on CPU: one index per step."""
     bits = s_pos.shape[0].bit_length()
     padded = jnp.pad(s_pos, (0, 2**bits - 1 - s_pos.shape[0]), constant_values=jnp.inf)
 
@@ -152,7 +152,7 @@ def _count_below(s_pos, bar):
 def pair_rank_losses(
     loss, s_pos: Float[Array, "P"], s: Float[Array, "n"], g_neg: Float[Array, "n"]
 ) -> Float[Array, "P"]:
-    """C_p = Σ_q g′_q L(s_p − s_q), one positive at a time; the backward pass recomputes."""
+    """C_p = Σ_q g′_q L(s_p − s_q), one positive at a time; the backward pass recomputes the losses."""
     one = jax.checkpoint(lambda s_p: loss(s_p - s) @ g_neg)
     return jax.lax.map(one, s_pos)
 
@@ -160,29 +160,29 @@ def pair_rank_losses(
 def _moments(objective: Objective, factors: Factors, data: Plan) -> Float[Array, ""]:
     """θ of the square loss from moments of the scores (docs/derivations.md#moments, with the w and σ of #spread).
 
-    C_ip = ½[(1 − s_ip)² + 2 (1 − s_ip) μ′_i + Q′_i], where μ′ and Q′, the mean and mean square of
-    the negatives' scores, are all items' moments minus the positives'.
+    C_ip = ½[(1 − s_ip)² + 2 (1 − s_ip) μ′_i + Q′_i]. Here μ′ and Q′ are the mean and the mean square of the
+    negatives' scores: the moments over all items minus those over the positives.
     """
     X, weights = data.X, data.weights
     b, rows, items, m = weights.b, X.rows, X.indices, X.num_users
     U, V = factors
-    V = V - (b @ V / b.sum())[None, :]  # a shift of all items: margins do not change
+    V = V - (b @ V / b.sum())[None, :]  # a common shift of all items leaves the margins as they are
     s = scores_at(U, V, rows, items)
 
-    def row(values):
+    def row_sums(values):
         return jax.ops.segment_sum(values, rows, m, indices_are_sorted=True)
 
     second = ((U @ (V.T @ (b[:, None] * V))) * U).sum(1)  # Σ_j b_j s_ij²; Σ_j b_j s_ij is 0
-    mean = -row(b[items] * s) / weights.neg_mass  # μ′
-    square = (second - row(b[items] * s**2)) / weights.neg_mass  # Q′
+    mean = -row_sums(b[items] * s) / weights.neg_mass  # μ′
+    square = (second - row_sums(b[items] * s**2)) / weights.neg_mass  # Q′
     rank_loss = 0.5 * ((1 - s) ** 2 + 2 * (1 - s) * mean[rows] + square[rows])
-    risks = row(weights.g * objective.weighting(rank_loss))
+    risks = row_sums(weights.g * objective.weighting(rank_loss))
     risks = risks + 0.5 * objective.spread * (square - mean**2)
     data_term = weights.user @ risks / weights.usable.shape[0]
     return data_term + equation.penalty(objective, factors)
 
 
-CHUNK = 2**17
+CHUNK = 2**17  # pairs whose scores are computed at a time
 
 
 def scores_at(
@@ -191,7 +191,7 @@ def scores_at(
     rows: Int[Array, "nnz"],
     items: Int[Array, "nnz"],
 ) -> Float[Array, "nnz"]:
-    """s_ij on the given pairs, in chunks: nnz × k is never in memory, forward or backward."""
+    """s_ij = u_i·v_j of the given pairs, in chunks: no nnz × k array is made, forward or backward."""
     nnz = rows.shape[0]
     chunks = max(1, -(-nnz // CHUNK))
     pad = chunks * (-(-nnz // chunks)) - nnz
@@ -199,5 +199,5 @@ def scores_at(
     def cut(a):
         return jnp.pad(a, (0, pad)).reshape(chunks, -1)
 
-    dots = jax.checkpoint(lambda at: (U[at[0]] * V[at[1]]).sum(1))
+    dots = jax.checkpoint(lambda pairs: (U[pairs[0]] * V[pairs[1]]).sum(1))
     return jax.lax.map(dots, (cut(rows), cut(items))).reshape(-1)[:nnz]

@@ -1,8 +1,9 @@
 """L(γ): the surrogates for "the positive is not ranked above the negative"; γ = s_p − s_q.
 
-Each is one scalar formula that JAX differentiates and vectorises, with its own numbers. To add one, write a subclass
-of `Loss`, or give `LOSSES` a function of γ, or pass the function itself where a name is accepted: arguments with a
-default become numbers that can be set and swept. All are ≥ 0, which the tanh weighting and the theory need.
+Each loss is one scalar formula that JAX differentiates and vectorises, and holds its own numbers. To add one, write a
+subclass of `Loss`, or put a function of γ into `LOSSES`, or pass the function itself where a name is accepted: its
+arguments with a default become numbers that can be set and swept. All losses here are ≥ 0, which the tanh weighting
+and the theory need.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ LOSSES: dict[str, Any] = {}
 
 
 class Loss(Settings, registry=LOSSES):
-    """A scalar function of the margin γ, with its own numbers."""
+    """The family of losses: a scalar function of the margin γ, with its own numbers."""
 
     def __call__(self, x: Any) -> Any:
         """L(x)."""
@@ -28,35 +29,38 @@ class Loss(Settings, registry=LOSSES):
     @classmethod
     def from_function(cls, function: Callable) -> "Loss":
         """The loss that is this function of γ."""
-        found = functions.from_function(cls, function, functions.check_scalar)
-        assert isinstance(found, Loss)
-        return found
+        loss = functions.from_function(cls, function, functions.check_scalar)
+        assert isinstance(loss, Loss)
+        return loss
 
 
 class SquareHinge(Loss):
     """½ max(0, 1 − x)². Consistent with AUC (Thm 3.1)."""
 
     def __call__(self, x):
+        """½ max(0, 1 − x)²."""
         return 0.5 * jnp.maximum(0.0, 1.0 - x) ** 2
 
 
 class Square(Loss):
-    """½ (1 − x)². Not non-increasing, yet consistent (theory/README.md, E28)."""
+    """½ (1 − x)². It increases for x > 1 and is consistent with AUC all the same (theory/README.md, E28)."""
 
     def __call__(self, x):
+        """½ (1 − x)²."""
         return 0.5 * (1.0 - x) ** 2
 
 
 class Sigmoid(Loss):
     """σ(−βx), the smooth 0/1 loss.
 
-    Paper: −σ(βx); here: plus one, the same gradient, so that tanh and the theory, which need a
-    loss in [0, 1], apply to it (theory/README.md, E4 and E44).
+    Paper: −σ(βx); here: one is added, which keeps the gradient, because tanh and the theory need a loss in
+    [0, 1] (theory/README.md, E4 and E44).
     """
 
     beta: float = number(1.0, above=0, help="β, the slope at 0")
 
     def __call__(self, x):
+        """σ(−βx)."""
         return jax.nn.sigmoid(-self.beta * x)
 
 
@@ -66,10 +70,11 @@ class Logistic(Loss):
     beta: float = number(1.0, above=0, help="β, the slope at 0")
 
     def __call__(self, x):
+        """−ln σ(βx)."""
         return jax.nn.softplus(-self.beta * x)  # stable for large |βx|; log(sigmoid) is not
 
 
 square_hinge, square, sigmoid, logistic = SquareHinge(), Square(), Sigmoid(), Logistic()
 PAPER_LOSSES: dict[str, type[Loss]] = {
     loss.name: loss for loss in (SquareHinge, Square, Sigmoid, Logistic)
-}  # what the paper's statements are about; a further loss is not among them
+}  # the losses of the paper's statements; losses that a user adds are not among them

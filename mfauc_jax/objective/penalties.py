@@ -1,4 +1,4 @@
-"""λ and σ: how strong the penalties of Eq. 3 are, given or found from the shape of the data."""
+"""λ and σ: the strengths of the penalties of Eq. 3, given or computed from the shape of the data."""
 
 from typing import Any, NamedTuple
 
@@ -29,14 +29,14 @@ def by_row(reg: Any, num_users: int, num_items: int) -> Reg:
 
 
 class Strengths(NamedTuple):
-    """What an Objective takes as `reg` and `spread`."""
+    """The strengths of both penalties, as an Objective takes them."""
 
     reg: Any  # λ: a number or a Reg
     spread: Any  # σ − 1: a number or [m]
 
 
 class Penalty(Settings, registry=PENALTIES):
-    """Where λ and the spread penalty come from."""
+    """The family of penalties: rules that give λ and the strength of the spread penalty."""
 
     def of(
         self,
@@ -44,19 +44,26 @@ class Penalty(Settings, registry=PENALTIES):
         weights: PairWeights,
         new: tuple[Interactions, PairWeights] | None = None,
     ) -> Strengths:
-        """The strengths for the training set X; with `new`, those of other users by the same constants."""
+        """The strengths for the training set X; with `new`, those of new users with X's constants.
+
+        Args:
+            X: the training set.
+            weights: the weights of X's pairs.
+            new: positives and weights of users outside X, over the same items.
+        """
         raise TypeError(f"{type(self).__name__} has no rule: write of(self, X, weights, new=None)")
 
 
 class Fixed(Penalty):
-    """One λ and one σ − 1 for all; spread = 0 is the paper."""
+    """The same λ and the same σ − 1 for all rows; the paper's objective has spread = 0."""
 
     reg: float = number(0.1, least=0, help="λ")
     spread: float = number(
-        0.0, least=0, help="σ − 1, weight on the negatives' variance; 0 is the paper"
+        0.0, least=0, help="σ − 1, weight on the negatives' variance; the paper has 0"
     )
 
     def of(self, X, weights, new=None) -> Strengths:
+        """The given λ and σ − 1, whatever the data."""
         del X, weights, new
         return Strengths(self.reg, self.spread)
 
@@ -69,8 +76,8 @@ class Auto(Penalty):
         l_i = l w_i^½ / mean(w^½)
         l_j = l (m/n) h_j^¾ / mean(h^¾),      h_j = Σ_i w_i (g_ij + σ_i g′_ij)
 
-    in m θ = Σ w_i θ_i + ½ Σ l_i |u_i|² + ½ Σ l_j |v_j|². Beyond the paper; made for the square loss
-    with w_i ∝ N_i^¾, on split seeds 0–4 of four data sets (docs/derivations.md#auto-penalty;
+    in m θ = Σ w_i θ_i + ½ Σ l_i |u_i|² + ½ Σ l_j |v_j|². The paper has no such rule. Its constants were chosen for
+    the square loss with w_i ∝ N_i^¾, on split seeds 0–4 of four data sets (docs/derivations.md#auto-penalty;
     `experiments/study_top.py` measures other constants).
     """
 
@@ -78,14 +85,14 @@ class Auto(Penalty):
         0.4,
         above=0,
         swept=False,
-        help="multiplies every λ: more favours the AUC of sparse data, less the top",
+        help="multiplies every λ: larger favours the AUC of sparse data, smaller the top of the list",
     )
     spread: float | None = number(
         None,
         least=0,
         optional=True,
         swept=False,
-        help="σ − 1 of every user; None: from N_i, as below",
+        help="σ − 1 of every user; None: from N_i by sigma and sigma_power",
     )
     sigma: float = number(
         1.6, least=0, swept=False, help="σ_i = max(1, sigma (M_i/N_i)^sigma_power)"
@@ -102,7 +109,7 @@ class Auto(Penalty):
     )
 
     def of(self, X, weights, new=None) -> Strengths:
-        """As the class says; with `new`, λ_i and σ_i are those of other users, l, h and the means stay X's."""
+        """The class's formulas; with `new`, λ_i and σ_i are the new users', while l, h and the means are X's."""
         sigma, sigma_power = self.sigma, self.sigma_power
         if self.spread is not None:
             sigma, sigma_power = 1.0 + self.spread, 0.0
@@ -117,26 +124,29 @@ class Auto(Penalty):
             ratio = np.maximum(n - lengths, 1) / np.maximum(lengths, 1)
             return np.where(w > 0, np.maximum(sigma * ratio**sigma_power, 1.0), 1.0)
 
-        def user_scale(of):
-            return np.where(of > 0, of, w[usable].min()) ** self.reg_user_power
+        def user_scale(user_weight):
+            lifted = np.where(user_weight > 0, user_weight, w[usable].min())  # no λ_i is 0
+            return lifted**self.reg_user_power
 
-        of_user = sigmas(lengths, w)
+        sigma_by_user = sigmas(lengths, w)
         mean_noise = total((w**2 / lengths)[usable].sum()) / total(usable.sum())
-        mean_sigma = total(of_user[usable].sum()) / total(usable.sum())
+        mean_sigma = total(sigma_by_user[usable].sum()) / total(usable.sum())
         noise = (
             self.strength
             * mean_sigma**self.noise_power
             * (1 + np.sqrt(n / m))
             * np.sqrt(mean_noise)
         )
-        negative_weight = w * of_user / mass  # g′_ij is b_j / mass_i on the complement
+        negative_weight = w * sigma_by_user / mass  # g′_ij is b_j / mass_i on the complement
         h = np.bincount(items, w[rows] * g - negative_weight[rows] * b[items], minlength=n)
         h = h + b * negative_weight.sum()
         item_scale = np.maximum(total(h), 1e-12) ** self.reg_item_power
-        asked_X, asked_w = (X, w) if new is None else (new[0], np.asarray(new[1].user, np.float64))
+        requested_X, requested_w = (
+            (X, w) if new is None else (new[0], np.asarray(new[1].user, np.float64))
+        )
         mean_scale = total(user_scale(w)[usable].sum()) / total(usable.sum())
-        by_user = host.floats(noise * user_scale(asked_w) / mean_scale)
+        by_user = host.floats(noise * user_scale(requested_w) / mean_scale)
         by_item = noise * (m / n) * item_scale / item_scale.mean()
         reg = Reg(by_user, host.floats(by_item * n / m))
-        spread = sigmas(asked_X.on_host()[2], asked_w) - 1
+        spread = sigmas(requested_X.on_host()[2], requested_w) - 1
         return Strengths(reg, host.floats(spread) if self.spread is None else self.spread)

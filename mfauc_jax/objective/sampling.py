@@ -1,7 +1,7 @@
-"""Which triples (user i, positive p, negative q) the objective sees, and with what weight.
+"""Samples: which triples (user i, positive p, negative q) the objective sees, and with what weight.
 
-Negatives come from the exact complement ω̄_i: the r-th item *not* in a sorted CSR row is a binary
-search on `indices[t] − t`. No rejection, no mask, a fixed cost.
+Negatives come from the exact complement ω̄_i: the r-th item *not* in a sorted CSR row is found by a binary
+search on `indices[t] − t`. This needs no rejection and no mask, and its cost is fixed.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from mfauc_jax.objective.weights import PairWeights
 
 
 class Sample(NamedTuple):
-    """Triples for `b` users; the mean over users of w · risk is the data term of θ or θ′."""
+    """Triples of b users; the mean over the users of w · risk is the data term of θ or θ′."""
 
     users: Int[Array, "b"]
     pos: Int[Array, "b P"]
@@ -30,14 +30,14 @@ class Sample(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """What a pair of drawn items counts for, where some pairs could meet more often than others."""
+    """Weights of pairs of drawn items, where some pairs are drawn together more often than others."""
 
     pos_neg: Float[Array, "*b P Q"]
     neg_neg: Float[Array, "*b Q Q"]
 
 
 def everything(X: Interactions, weights: PairWeights) -> Sample:
-    """All triples of all usable users, padded: θ itself, for small data and tests."""
+    """All triples of all usable users, padded: `value` of it is θ itself. For small data and tests."""
     users = np.asarray(weights.usable)
     relevant = X.to_scipy()[users].toarray() != 0
     by_relevance = np.argsort(~relevant, axis=1, kind="stable")  # positives first, then negatives
@@ -66,10 +66,11 @@ def uniform(
     num_pos: int,
     num_neg: int,
 ) -> Sample:
-    """κ positives ~ g_i and κ negatives ~ g′_i for each of the given (usable) users.
+    """num_pos positives ~ g_i and num_neg negatives ~ g′_i for each of the given users, who must be usable.
 
-    With users drawn uniformly from `weights.usable` and φ = identity, `jax.grad` of the sampled
-    value is unbiased for ∇θ, row by row (docs/derivations.md#minibatch), and so is the spread penalty. tanh is biased.
+    With users drawn uniformly from `weights.usable` and φ = identity, `jax.grad` of the sampled value is unbiased
+    for ∇θ, row by row (docs/derivations.md#minibatch), and so is that of the spread penalty. With φ = tanh it is
+    biased.
     """
     drawn = draws.words(key, (users.shape[0], num_pos + num_neg))
     pos, g_pos = _positives(drawn[:, :num_pos], X, weights, users)
@@ -79,7 +80,7 @@ def uniform(
 
 
 def halves(sample: Sample) -> tuple[Sample, Sample]:
-    """A drawn sample as two with half the negatives each, for Richardson's correction."""
+    """Two samples with half of the drawn negatives each, for Richardson's correction."""
     Q = sample.neg.shape[1] // 2
     scale = Q / max(Q - 1, 1)
     cuts = (slice(0, Q), slice(Q, 2 * Q))
@@ -101,25 +102,38 @@ def for_items(
 ) -> Sample:
     """κ_W users for each ∂θ′/∂v_j: a Sample with a leading axis over the given items j.
 
-    Slot 0 of `pos` (if j ∈ ω_i) or of `neg` (if not) is item j with its own weight g_ij or g′_ij;
-    the other negatives are drawn from ω̄_i without j, so that the inner sum is unbiased.
-    `objective.item_risk` differentiates through slot 0 only.
+    Slot 0 of `pos` (if j ∈ ω_i) or of `neg` (if not) is item j with its own weight g_ij or g′_ij. The other
+    negatives are drawn from ω̄_i without j, so that the inner sum is unbiased. `equation.item_risk` differentiates
+    through slot 0 only.
 
-    Without `columns` users are uniform, the paper's estimator (docs/derivations.md#estimator-item). With `columns`, which is
-    `X.transpose()`, K₊ of them have item j and K₋ have not: the low-variance estimator, unbiased for
-    any split with K₊, K₋ ≥ 1; the split follows f s₊ : (1 − f) s₋ with f = n_j/m and s± ~ 1/N, 1/M, the
-    size of the terms, since a half-half split loses on popular items.
+    Without `columns` the users are drawn uniformly: the paper's estimator (docs/derivations.md#estimator-item).
+    With `columns`, K₊ of them have item j and K₋ have not: the low-variance estimator. It is unbiased for any
+    split with K₊, K₋ ≥ 1. The split is f s₊ : (1 − f) s₋ with f = n_j/m and s± ~ 1/N, 1/M, the sizes of the
+    terms, because a split into halves has a larger variance for popular items.
+
+    Args:
+        key: consumed.
+        X: the positives.
+        weights: of X's pairs.
+        items: the items j.
+        num_users: κ_W, users per item.
+        num_items: κ_Y, positives and negatives per user.
+        columns: `X.transpose()`, or None.
     """
     drawn = draws.words(key, (items.shape[0], num_users, 1 + 2 * num_items))
 
     def one(item, bits):
-        of_users, of_pos, of_neg = bits[:, 0], bits[:, 1 : num_items + 1], bits[:, num_items + 1 :]
+        user_bits, pos_bits, neg_bits = (
+            bits[:, 0],
+            bits[:, 1 : num_items + 1],
+            bits[:, num_items + 1 :],
+        )
         if columns is None:
-            users = weights.usable[draws.below(of_users, weights.usable.shape[0])]
+            users = weights.usable[draws.below(user_bits, weights.usable.shape[0])]
             user_weight = weights.user[users]
         else:
-            users, user_weight = _stratified(of_users, X, columns, weights, item)
-        return _around_item(of_pos, of_neg, X, weights, item, users, user_weight)
+            users, user_weight = _stratified(user_bits, X, columns, weights, item)
+        return _around_item(pos_bits, neg_bits, X, weights, item, users, user_weight)
 
     return jax.vmap(one)(items, drawn)
 
@@ -139,22 +153,22 @@ def for_item(
 
 
 def _stratified(bits, X: Interactions, columns: Interactions, weights: PairWeights, item):
-    """Users with item j in the first K₊ places, users without it in the others; their weights."""
+    """Users with item j in the first K₊ places and users without it in the others, and their weights."""
     m, n = X.shape
     num_users = bits.shape[0]
     count = columns.indptr[item + 1] - columns.indptr[item]  # n_j
     fraction, density = count / m, X.nnz / (m * n)
-    with_size = fraction / density  # f s₊ up to the factor n
-    without_size = (1 - fraction) / (1 - density)
-    split = jnp.round(num_users * with_size / (with_size + without_size))
-    with_users = jnp.clip(split, 1, num_users - 1)  # K₊
-    first = jnp.arange(num_users) < with_users
-    place = draws.below(bits, jnp.where(first, jnp.maximum(count, 1), jnp.maximum(m - count, 1)))
-    at = jnp.minimum(columns.indptr[item] + place, columns.nnz - 1)
+    holder_scale = fraction / density  # f s₊ up to the factor n
+    other_scale = (1 - fraction) / (1 - density)
+    split = jnp.round(num_users * holder_scale / (holder_scale + other_scale))
+    num_holders = jnp.clip(split, 1, num_users - 1)  # K₊
+    has_item = jnp.arange(num_users) < num_holders
+    place = draws.below(bits, jnp.where(has_item, jnp.maximum(count, 1), jnp.maximum(m - count, 1)))
+    slot = jnp.minimum(columns.indptr[item] + place, columns.nnz - 1)
     others, _ = complement(columns, None, None, jnp.broadcast_to(item, (num_users,)), place)
-    users = jnp.where(first, columns.indices[at], jnp.minimum(others, m - 1))
-    share = jnp.where(first, count / with_users, (m - count) / (num_users - with_users))
-    # n_j/K₊ or (m − n_j)/K₋; no holders or no others: weight 0
+    users = jnp.where(has_item, columns.indices[slot], jnp.minimum(others, m - 1))
+    share = jnp.where(has_item, count / num_holders, (m - count) / (num_users - num_holders))
+    # the share is n_j/K₊ or (m − n_j)/K₋: 0 if no user, or every user, has the item
     return users, weights.user[users] * share * (num_users / weights.usable.shape[0])
 
 
@@ -191,11 +205,15 @@ def _negatives(bits, X: Interactions, weights: PairWeights, users):
     count = bits.shape[1]
     users = jnp.broadcast_to(users[:, None], bits.shape)
     x = draws.below(bits, _negative_mass(X, weights, users))
-    items, odds = complement(X, weights.neg_table, weights.row_table, users, x)
+    items, drawn_mass = complement(X, weights.neg_table, weights.row_table, users, x)
     if weights.neg_table is None:
         return items, jnp.full(users.shape, 1 / count, weights.g.dtype)
-    share = weights.b[items] / weights.neg_mass[users]  # g′, over the probability of the draw
-    return items, share * (_negative_mass(X, weights, users) / odds).astype(share.dtype) / count
+    share = (
+        weights.b[items] / weights.neg_mass[users]
+    )  # g′, to be divided by the probability of the draw
+    return items, share * (_negative_mass(X, weights, users) / drawn_mass).astype(
+        share.dtype
+    ) / count
 
 
 def contains(
@@ -207,26 +225,26 @@ def contains(
     return (slot < end) & (X.indices[jnp.minimum(slot, X.nnz - 1)] == items), slot
 
 
-def _around_item(of_pos, of_neg, X, weights, item, users, user_weight) -> Sample:
-    b, count = of_neg.shape
+def _around_item(pos_bits, neg_bits, X, weights, item, users, user_weight) -> Sample:
+    b, count = neg_bits.shape
     relevant, slot = contains(X, users, item)
-    pos, g_pos = _positives(of_pos, X, weights, users)
-    # negatives other than j: draw from a mass without j's, and step over j where it lies
-    before = _table(weights.neg_table, item) - _row_table(X, weights, users, slot)
-    own = jnp.where(
+    pos, g_pos = _positives(pos_bits, X, weights, users)
+    # negatives other than j: draw from the mass without j's own, then step over j's place
+    mass_before = _table(weights.neg_table, item) - _row_table(X, weights, users, slot)
+    own_mass = jnp.where(
         relevant, 0, _table(weights.neg_table, item + 1) - _table(weights.neg_table, item)
     )
-    left = _negative_mass(X, weights, users) - own
-    x = draws.below(of_neg, jnp.maximum(left, 1)[:, None])
-    x = x + jnp.where((x >= before[:, None]) & ~relevant[:, None], own[:, None], 0)
-    repeated = jnp.broadcast_to(users[:, None], x.shape)
-    neg, odds = complement(X, weights.neg_table, weights.row_table, repeated, x)
+    mass_left = _negative_mass(X, weights, users) - own_mass
+    x = draws.below(neg_bits, jnp.maximum(mass_left, 1)[:, None])
+    x = x + jnp.where((x >= mass_before[:, None]) & ~relevant[:, None], own_mass[:, None], 0)
+    user_of_draw = jnp.broadcast_to(users[:, None], x.shape)
+    neg, drawn_mass = complement(X, weights.neg_table, weights.row_table, user_of_draw, x)
     share = weights.b[neg] / weights.neg_mass[users][:, None]
     g_neg = (
         share
-        * (left[:, None] / jnp.maximum(odds, 1)).astype(share.dtype)
+        * (mass_left[:, None] / jnp.maximum(drawn_mass, 1)).astype(share.dtype)
         / count
-        * (left > 0)[:, None]
+        * (mass_left > 0)[:, None]
     )
     own_g = jnp.where(relevant, weights.g[jnp.minimum(slot, X.nnz - 1)], 0.0)
     own_b = jnp.where(relevant, 0.0, weights.b[item] / weights.neg_mass[users])
@@ -243,20 +261,27 @@ def _around_item(of_pos, of_neg, X, weights, item, users, user_weight) -> Sample
 
 
 def complement(X, neg_table, row_table, users, x):
-    """The item of ω̄_i at which the running mass first exceeds x, and its own mass.
+    """The item of ω̄_i at which the running mass first exceeds x, and that item's own mass.
 
-    With unit masses (tables None) this is the x-th item not in the row.
+    With unit masses (both tables None) this is the x-th item that is not in the row, counted from 0.
+
+    Args:
+        X: the positives, in sorted rows.
+        neg_table: integer mass of the items before each item, [n + 1]; None for unit masses.
+        row_table: running mass of each row's positives, [nnz]; None for unit masses.
+        users: rows of X.
+        x: integers in [0, mass of ω̄_i), of the shape of `users`.
     """
     start, end = X.indptr[users], X.indptr[users + 1]
 
-    def rows(t):  # mass of the row's positives up to and with slot t
+    def positive_mass(t):  # of the row's positives up to slot t, included
         return t - start + 1 if row_table is None else row_table[t]
 
-    def passed(t):  # mass of the complement before the positive at slot t exceeds x
-        return _table(neg_table, X.indices[t] + 1) - rows(t) > x
+    def passed(t):  # whether the mass of the complement before the positive at slot t exceeds x
+        return _table(neg_table, X.indices[t] + 1) - positive_mass(t) > x
 
     slot = first(X.row_bits, start, end, passed)
-    y = x + jnp.where(slot > start, rows(jnp.maximum(slot - 1, 0)), 0)
+    y = x + jnp.where(slot > start, positive_mass(jnp.maximum(slot - 1, 0)), 0)
     if neg_table is None:
         return y, jnp.ones_like(y)
     item = jnp.searchsorted(neg_table, y, side="right").astype(y.dtype) - 1
@@ -275,7 +300,7 @@ def _table(neg_table, item):
 
 
 def _row_table(X, weights, users, slot):
-    """Mass of the row's positives before `slot`."""
+    """The mass of a row's positives before `slot`."""
     start = X.indptr[users]
     if weights.row_table is None:
         return slot - start
@@ -283,13 +308,20 @@ def _row_table(X, weights, users, slot):
 
 
 def first(bits: int, low, high, holds):
-    """The first t in [low, high) where `holds`, which is monotone in t; else high.
+    """The first t in [low, high) where `holds(t)` is true, or high; `holds` is monotone in t.
 
-    Leaps of falling powers of two over places where it does not hold: one array from turn to turn.
+    A binary search by leaps of falling powers of two over places where `holds` is false: only the array t is
+    carried from step to step.
+
+    Args:
+        bits: number of steps; high − low must be below 2^bits.
+        low: integer array.
+        high: integer array of the same shape.
+        holds: function from an array of places to an array of booleans.
     """
 
-    def leap(turn, t):
-        ahead = t + (1 << (bits - 1 - turn))
+    def leap(step, t):
+        ahead = t + (1 << (bits - 1 - step))
         return jnp.where((ahead <= high) & ~holds(ahead - 1), ahead, t)
 
     return jax.lax.fori_loop(0, bits, leap, low)

@@ -1,4 +1,4 @@
-"""φ: what one positive's rank loss, C_ip = Σ_q g′_q L(γ_ipq) ≥ 0, counts for."""
+"""φ(C): the weighting of one positive's rank loss, C_ip = Σ_q g′_q L(γ_ipq) ≥ 0."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ WEIGHTINGS: dict[str, Any] = {}
 
 
 class Weighting(Settings, registry=WEIGHTINGS):
-    """A scalar function of the rank loss C, with its own numbers."""
+    """The family of weightings: a scalar function of the rank loss C, with its own numbers."""
 
     def __call__(self, x: Any) -> Any:
         """φ(x)."""
@@ -22,28 +22,30 @@ class Weighting(Settings, registry=WEIGHTINGS):
     @classmethod
     def from_function(cls, function: Callable) -> "Weighting":
         """The weighting that is this function of C."""
-        found = functions.from_function(cls, function, functions.check_scalar)
-        assert isinstance(found, Weighting)
-        return found
+        weighting = functions.from_function(cls, function, functions.check_scalar)
+        assert isinstance(weighting, Weighting)
+        return weighting
 
 
 class Identity(Weighting):
     """φ(x) = x: the plain AUC surrogate."""
 
     def __call__(self, x):
+        """The rank loss itself."""
         return x
 
 
 class Tanh(Weighting):
     """φ(x) = tanh(ρx), x ≥ 0: positives already near the top have the larger slope.
 
-    Outside an expectation, so a sampled inner sum biases it downwards (docs/derivations.md#tanh-bias); the
-    `exact` routes have no such bias. Not consistent with AUC in general (theory/README.md, E31).
+    φ is applied to an expectation, so a sampled inner sum biases it downwards (docs/derivations.md#tanh-bias);
+    the exact evaluation of `exact` has no such bias. Not consistent with AUC in general (theory/README.md, E31).
     """
 
     rho: float = number(1.0, above=0, help="ρ, the steepness")
 
     def __call__(self, x):
+        """tanh(ρx)."""
         return jnp.tanh(self.rho * x)
 
 

@@ -1,4 +1,4 @@
-"""g, g′ and w_i: what each positive, each negative and each user counts for."""
+"""g, g′ and w_i: the weights of positives, negatives and users."""
 
 from typing import NamedTuple
 
@@ -11,14 +11,14 @@ from mfauc_jax._core.host import total
 from mfauc_jax._core.settings import Settings
 from mfauc_jax.data.interactions import Interactions
 
-MASS = 2**30  # integer total of a sampling table: searches are exact in any float type
+MASS = 2**30  # total of a sampling table, an integer: searches are exact in any float type
 
 
 class PairWeights(NamedTuple):
     """The distributions of Eq. 2, one per user, without a dense matrix.
 
     g_ip = a_p c_ip / Σ_ω a c and g′_iq = b_q / b(ω̄_i), with a = p̂^τ, b = (1 − p̂)^τ′ and c the
-    confidences. Both sum to one for each user, which the square-loss short forms need (E5).
+    confidences. Both sum to one per user, which the short forms of the square loss need (E5).
     """
 
     g: Float[Array, "nnz"]  # 0 for users without a usable pair
@@ -32,12 +32,12 @@ class PairWeights(NamedTuple):
 
 
 class Weights(Settings):
-    """How positives, negatives and users are weighed (docs/derivations.md#weights).
+    """The exponents that weigh positives, negatives and users (docs/derivations.md#weights).
 
     Paper: "τ′ > 0 prefers items for which n_y is small"; here: p̂ is the observed frequency, so
     τ > 0 prefers *popular* positives; use τ < 0 for the long tail (theory/README.md, E6).
 
-    User powers of ½ to 1 let active users count more, as iALS and BPR do, which helps the top of the
+    A `user_power` of ½ to 1 gives active users more weight, as iALS and BPR do, which helps the top of the
     list (docs/derivations.md#spread).
     """
 
@@ -45,62 +45,65 @@ class Weights(Settings):
         -0.1,
         least=-100,
         most=100,
-        help="exponent of an item's frequency in g; 0 is uniform and the paper",
+        help="τ, exponent of an item's frequency in g; the paper has 0, which is uniform",
         swept=False,
     )
     tau_neg: float | None = number(
-        0.0, least=-100, most=100, optional=True, help="the same in g′; None: tau", swept=False
+        0.0, least=-100, most=100, optional=True, help="τ′, the same in g′; None: tau", swept=False
     )
     user_power: float = number(
         0.75,
         least=-100,
         most=100,
-        help="users count as N_i to this power; 0 is the paper",
+        help="a user's weight is N_i to this power; the paper has 0",
         swept=False,
     )
 
     @classmethod
     def paper(cls, tau: float = 0.0) -> "Weights":
-        """The paper's: all users alike, one exponent for positives and negatives."""
+        """The paper's weights: all users alike, one exponent for positives and negatives."""
         return cls(tau=tau, tau_neg=None, user_power=0.0)
 
     def of(self, X: Interactions, train: Interactions | None = None) -> PairWeights:
-        """The weights of X's pairs, on the host in float64.
+        """The weights of X's pairs, computed on the host in float64.
 
         Args:
             X: the positives.
-            train: the set that p̂ and the mean of N_i^user_power are of, if X has users outside it; else X.
+            train: the training set, which p̂ and the mean of N_i^user_power are taken from. Give it if X holds
+                users outside the training set; None means X itself.
         """
         tau, user_power = self.tau, self.user_power
         tau_neg = tau if self.tau_neg is None else self.tau_neg
         m, n = X.shape
         rows, items, lengths = X.on_host()
         train = X if train is None else train
-        known = total(np.bincount(np.asarray(train.indices), minlength=n))
-        everyone = total(train.num_users)
-        frequency = known / everyone  # p̂
+        item_counts = total(np.bincount(np.asarray(train.indices), minlength=n))
+        num_users = total(train.num_users)
+        frequency = item_counts / num_users  # p̂
         confidence = 1.0 if X.confidence is None else np.asarray(X.confidence, np.float64)
-        a = (np.maximum(known, 1) / everyone)[items] ** tau * confidence
+        a = (np.maximum(item_counts, 1) / num_users)[items] ** tau * confidence
         with np.errstate(divide="ignore"):
             b = (1.0 - frequency) ** tau_neg
-        b = np.where(np.isfinite(b), b, 0.0)  # p̂ = 1 is nobody's negative
+        b = np.where(np.isfinite(b), b, 0.0)  # an item with p̂ = 1 is a positive of every user
 
         usable = _usable(X, b)
         mass = b.sum() - np.bincount(rows, b[items], minlength=m)
         g = a / np.bincount(rows, a, minlength=m)[rows] * usable[rows]
         w = np.where(usable, lengths.astype(float) ** user_power, 0.0)
         if not total(usable.sum()):
-            raise ValueError("no user has both a positive and a negative item: nothing to rank")
-        learnt = train.on_host()[2][_usable(train, b)].astype(float) ** user_power
-        mean = total(learnt.sum()) / total(len(learnt))
+            raise ValueError(
+                "no user has both a positive and a negative item, so there is nothing to rank"
+            )
+        train_powers = train.on_host()[2][_usable(train, b)].astype(float) ** user_power
+        mean = total(train_powers.sum()) / total(len(train_powers))
 
         uniform = tau == 0 and X.confidence is None
         pos_table = None if uniform else _row_sums(X, _quantise(g, int(lengths.max())))
         item_mass = _quantise(b / b.sum(), n)
         tables = (None, None)
         if tau_neg != 0:
-            before = np.concatenate([[0], np.cumsum(item_mass)])
-            tables = host.ints(before), _row_sums(X, item_mass[items])
+            mass_before = np.concatenate([[0], np.cumsum(item_mass)])
+            tables = host.ints(mass_before), _row_sums(X, item_mass[items])
         return PairWeights(
             host.floats(g),
             host.floats(b),
@@ -113,14 +116,14 @@ class Weights(Settings):
 
 
 def _usable(X: Interactions, b: np.ndarray) -> np.ndarray:
-    """Which users have a positive, and a negative of non-zero weight."""
+    """Which users have a positive and a negative of non-zero weight, [m]."""
     rows, items, lengths = X.on_host()
-    weighable = np.bincount(rows, b[items] > 0, minlength=X.num_users)
-    return (lengths > 0) & ((b > 0).sum() > weighable)
+    weighted_positives = np.bincount(rows, b[items] > 0, minlength=X.num_users)
+    return (lengths > 0) & ((b > 0).sum() > weighted_positives)
 
 
 def _quantise(p: np.ndarray, longest: int) -> np.ndarray:
-    """Probabilities as integers that sum to less than 2³¹; nothing positive becomes 0."""
+    """Probabilities as integers that sum to less than 2³¹; a positive probability never becomes 0."""
     return np.where(p > 0, np.maximum(np.rint(p * (MASS - longest)), 1), 0).astype(np.int64)
 
 

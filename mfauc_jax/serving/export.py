@@ -77,12 +77,18 @@ def table(
     model: Recommender, path: str | os.PathLike, users: Any = None, n: int = 10, **options: Any
 ) -> None:
     """Write `frames` to a .parquet or .csv file, streamed; whole or not at all."""
+    kind = pathlib.Path(path).suffix.lower()
+    if kind not in (".parquet", ".csv"):
+        raise ValueError(f"{path} ends in {kind!r}: choose .parquet or .csv")
+    if kind == ".csv":
+        header = True
+        with atomic.text_file(path) as file:
+            for frame in frames(model, users, n, **options):
+                file.write(frame.write_csv(include_header=header))
+                header = False
+        return
     from polars.io.plugins import register_io_source
 
-    sinks = {".parquet": "sink_parquet", ".csv": "sink_csv"}
-    kind = pathlib.Path(path).suffix.lower()
-    if kind not in sinks:
-        raise ValueError(f"{path} ends in {kind!r}: choose .parquet or .csv")
     schema = next(frames(model, _users(model, users)[:1], n, **options)).schema
 
     def source(with_columns, predicate, n_rows, batch_size):
@@ -90,7 +96,7 @@ def table(
         yield from frames(model, users, n, **options)
 
     with atomic.beside(path) as temporary:
-        getattr(register_io_source(source, schema=schema), sinks[kind])(temporary)
+        register_io_source(source, schema=schema).sink_parquet(temporary)
 
 
 def trec_run(
@@ -109,7 +115,7 @@ def trec_run(
                 raise ValueError(
                     f"{kind} {name!r} is empty or has white space: TREC runs have no quotes"
                 )
-    with atomic.beside(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with atomic.text_file(path) as file:
         for frame in frames(model, users, n, **options):
             columns = (frame[name].to_list() for name in ("user", "item", "rank", "score"))
             file.writelines(

@@ -16,7 +16,7 @@ import os
 import pathlib
 import warnings
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +27,14 @@ from mfauc_jax._core.fields import Spec
 from mfauc_jax.data.interactions import Interactions
 
 FORMAT, VERSION = "mfauc_jax model", (2, 0)
+SAFETENSORS_TYPES = {
+    "float32": "F32",
+    "float64": "F64",
+    "int32": "I32",
+    "int64": "I64",
+    "uint64": "U64",
+    "uint8": "U8",
+}
 
 
 class ModelFileError(ValueError):
@@ -45,9 +53,6 @@ class Contents(NamedTuple):
 
 def write(path: str | os.PathLike, contents: Contents) -> None:
     """Write `contents` beside `path` and rename: a reader sees the old file or the whole new one."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
     train = contents.train
     tensors = {
         "user_factors": np.asarray(contents.factors.U),
@@ -67,11 +72,29 @@ def write(path: str | os.PathLike, contents: Contents) -> None:
         "training": json.dumps(contents.training),
     }
     metadata["sha256"] = _digest(tensors, metadata)
-    with atomic.beside(path) as temporary:
-        try:
-            save_file(tensors, temporary, metadata)
-        except SafetensorError as error:  # what it makes of a full disk
-            raise OSError(f"cannot write {path}: {error}; what was there before is kept") from error
+    with atomic.beside(path) as temporary, temporary.open("wb") as file:
+        _write_safetensors(file, tensors, metadata)
+
+
+def _write_safetensors(
+    file: BinaryIO, tensors: dict[str, np.ndarray], metadata: dict[str, str]
+) -> None:
+    """The safetensors format: the header's length in 8 bytes, the header as JSON, the tensors' bytes.
+
+    Names in sorted order, so that equal contents are equal bytes; safetensors' own writer orders the metadata anew in
+    every process.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
+    end = 0
+    for name, tensor in sorted(tensors.items()):
+        start, end = end, end + tensor.nbytes
+        kind = SAFETENSORS_TYPES[tensor.dtype.name]
+        header[name] = {"dtype": kind, "shape": tensor.shape, "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    file.write(len(text).to_bytes(8, "little") + text)
+    for _, tensor in sorted(tensors.items()):
+        file.write(tensor.reshape(-1).view(np.uint8).data)
 
 
 def read(path: str | os.PathLike) -> Contents:

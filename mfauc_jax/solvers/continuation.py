@@ -21,6 +21,8 @@ class Continuation(base.Solver):
 
     def check(self, objective: Objective) -> None:
         """The loss must have a β, and the inner solver must take it."""
+        if isinstance(self.inner, Continuation):
+            raise ValueError(f"a Continuation goes through its own betas: {self.inner} inside is lost")
         if "beta" not in objective.loss.specs():
             raise ValueError(
                 f"the loss {objective.loss.name} has no β to raise: use sigmoid or logistic"

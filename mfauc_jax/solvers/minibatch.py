@@ -84,6 +84,7 @@ class Tables(NamedTuple):
 class Sampled(base.Solver, listed=False):
     """Descent on the rows that a sample of users touches: what minibatch and blockwise share."""
 
+    abstract = True
     iterations: int = count(40, least=1, identity=False, help="T, visits of every user")
     learning_rate: float = number(0.3, above=0, help="α")
     optimiser: Any = choice(
