@@ -2,28 +2,25 @@
 
     python -m experiments.bench_baselines --data_dir=DIR
 
-One run, one split (five positives a user held out), equal settings, the mean over `seeds` starts and
-the least of their times; our compilation is timed apart. The peers run on all cores with
-OpenBLAS's own threads off, as implicit's documentation asks. implicit's confidence is α X where
-ours is 1 + α X; LightFM has item biases, takes Φ(x) ≈ ln x, and draws BPR's negatives by popularity, so
-ours do too. The exit code says whether every metric is at most .01 below the peer's, WRMF takes at
+One run, one split (five positives per user held out), equal settings, the mean over `seeds` starts and
+the least of their times; our compilation is timed separately. The peers are those of `peers`, their settings those
+of docs/derivations.md#peers. implicit's confidence is α X where ours is 1 + α X; LightFM has item biases, takes
+Φ(x) ≈ ln x, and draws BPR's negatives by popularity, so ours do too.
+
+The exit code says whether every metric is at most .01 below the peer's, WRMF takes at
 most twice implicit's time and WARP at most LightFM's.
 """
 
 import dataclasses
-import os
 import sys
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
-import threadpoolctl
 
-from experiments import flags, results
+from experiments import flags, measure, peers, results
 from mfauc_jax import data
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines import bpr, warp, wrmf
@@ -36,7 +33,7 @@ SLOWER = {"WRMF": 2.0, "WARP": 1.0}  # ours over the peer's time, at most
 
 
 class Setting(NamedTuple):
-    """PEERS.md's tuned settings."""
+    """One data set's (docs/derivations.md#peers)."""
 
     als_rank: int
     als_reg: float
@@ -62,11 +59,9 @@ class Config:
 
 
 def run(config: Config) -> list[dict]:
-    """A record a data set and method."""
-    import implicit.cpu.als  # noqa: F401  # its BLAS must be there to be limited
-
+    """One record per data set and method."""
     records = []
-    with threadpoolctl.threadpool_limits(1, "blas"):
+    with peers.one_blas_thread():
         for name in config.datasets:
             if name not in SETTINGS:
                 raise ValueError(f"no setting for {name!r}: choose from {', '.join(SETTINGS)}")
@@ -74,25 +69,22 @@ def run(config: Config) -> list[dict]:
             train, test = data.splits.hold_out(jax.random.key(0), X, per_user=config.held_out)
             for method in config.methods:
                 ours, peer = PAIRS[method](SETTINGS[name], config.sweeps)
-                start = time.perf_counter()
-                jax.block_until_ready(ours(0, train, 0))
-                record: dict[str, Any] = {"dataset": name, "method": method}
-                record["compile"] = time.perf_counter() - start
+                compiled, _ = measure.timed(partial(ours, 0, train, 0), 1)
+                record: dict[str, Any] = {"dataset": name, "method": method, "compile": compiled}
                 for who, fit in (("ours", ours), ("peer", peer)):
-                    record[who] = measure(fit, train, test, config.seeds)
+                    record[who] = quality(fit, train, test, config.seeds)
                 records.append(record)
     return records
 
 
-def measure(
+def quality(
     fit: Callable[[int, Interactions], Factors], train: Interactions, test: Interactions, seeds: int
 ) -> dict[str, float]:
     """The mean of each metric over the seeds, and the least time."""
     times, found = [], []
     for seed in range(seeds):
-        start = time.perf_counter()
-        factors = jax.block_until_ready(fit(seed, train))
-        times.append(time.perf_counter() - start)
+        seconds, factors = measure.timed(partial(fit, seed, train), 1)
+        times.append(seconds)
         found.append(metrics.evaluate(factors, train, test))
     means = {name: float(np.mean([f[name] for f in found])) for name in REPORTED}
     return {"seconds": min(times), **means}
@@ -113,18 +105,10 @@ def wrmf_pair(setting: Setting, sweeps: int) -> tuple[Callable, Callable]:
         )
 
     def peer(seed, X):
-        from implicit.cpu.als import AlternatingLeastSquares
-
-        model = AlternatingLeastSquares(
-            setting.als_rank,
-            regularization=setting.als_reg,
-            alpha=setting.als_alpha,
-            iterations=sweeps,
-            random_state=seed,
-            num_threads=os.cpu_count() or 1,
+        model = peers.implicit_als(
+            setting.als_rank, setting.als_reg, setting.als_alpha, sweeps, seed
         )
-        model.fit(scipy.sparse.csr_matrix(X.to_scipy()), show_progress=False)
-        return Factors(jnp.asarray(model.user_factors), jnp.asarray(model.item_factors))
+        return peers.implicit_factors(model, X)
 
     return ours, peer
 
@@ -159,30 +143,19 @@ def bpr_pair(setting: Setting, sweeps: int) -> tuple[Callable, Callable]:
 
 
 def lightfm(loss: str, setting: Setting) -> Callable[[int, Interactions], Factors]:
-    """lightfm-next's loss; its item biases become a last column, as in ours."""
-
-    def peer(seed: int, X: Interactions) -> Factors:
-        from lightfm import LightFM
-
-        model: Any = LightFM(no_components=setting.rank, loss=loss, random_state=seed)
-        writable = scipy.sparse.coo_matrix(X.to_scipy(), copy=True)
-        model.fit(writable, epochs=setting.epochs, num_threads=os.cpu_count() or 1)
-        U = np.pad(model.user_embeddings, ((0, 0), (0, 1)), constant_values=1.0)
-        V = np.concatenate([model.item_embeddings, model.item_biases[:, None]], 1)
-        return Factors(jnp.asarray(U), jnp.asarray(V))
-
-    return peer
+    """lightfm-next's loss."""
+    return lambda seed, X: peers.LightFM(X, loss, setting.rank, seed=seed).go_on(setting.epochs)
 
 
 PAIRS = {"WRMF": wrmf_pair, "WARP": warp_pair, "BPR": bpr_pair}
-PEERS = {"WRMF": "implicit", "WARP": "lightfm", "BPR": "lightfm"}
+LIBRARY = {"WRMF": "implicit", "WARP": "lightfm", "BPR": "lightfm"}
 
 
 def draw(records: list[dict]) -> str:
     """The table as text, from the records alone."""
     lines = [f"{'data':<9}{'method':<15}{'p@1':>7}{'p@3':>7}{'p@5':>7}{'AUC':>7}{'s':>9}"]
     for r in records:
-        for who, label in (("ours", r["method"]), ("peer", f"  {PEERS[r['method']]}")):
+        for who, label in (("ours", r["method"]), ("peer", f"  {LIBRARY[r['method']]}")):
             found = "".join(f"{r[who][name]:7.3f}" for name in REPORTED)
             compiled = f"  + {r['compile']:.1f} s to compile" if who == "ours" else ""
             lines.append(f"{r['dataset']:<9}{label:<15}{found}{r[who]['seconds']:9.2f}{compiled}")

@@ -14,14 +14,12 @@ arguments and results. The exit code says whether the targets are met.
 
 import dataclasses
 import multiprocessing
-import resource
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
-from experiments import flags, results
+from experiments import flags, measure, results
 
 SECONDS, TEMPORARIES, EXPONENT, STREAM = 0.1, 50.0, 1.15, 1000.0  # targets; memory in MB
 
@@ -31,9 +29,7 @@ class Config:
     """Issue 2's sizes."""
 
     parts: tuple[str, ...] = ("user", "growth", "matrix", "stream")
-    data_dir: str = dataclasses.field(
-        default="", metadata={"help": "where ml-1m is; empty: a power-law matrix of its shape"}
-    )
+    data_dir: str = flags.option("", "where ml-1m is; empty: a power-law matrix of its shape")
     rank: int = 64
     items: int = 100_000  # n of the one user
     positives: int = 100  # N_i of the one user
@@ -83,7 +79,7 @@ def one_user(config: Config, n: int, positives: int) -> dict:
 
     rng = np.random.default_rng(config.seed)
     row = np.sort(rng.choice(n, positives, replace=False))
-    return measure(config, Interactions.from_csr([0, positives], row, n), "square_hinge", "tanh")
+    return cost(config, Interactions.from_csr([0, positives], row, n), "square_hinge", "tanh")
 
 
 def matrix(config: Config) -> list[dict]:
@@ -98,28 +94,26 @@ def matrix(config: Config) -> list[dict]:
         X = data.synthetic.power_law(jax.random.key(config.seed), *config.matrix)
         source = "power law"
     return [
-        {"part": "matrix", "source": source, **measure(config, X, loss, phi)}
+        {"part": "matrix", "source": source, **cost(config, X, loss, phi)}
         for loss in ("square", "square_hinge")
         for phi in ("identity", "tanh")
     ]
 
 
-def measure(config: Config, X, loss: str, weighting: str) -> dict:
+def cost(config: Config, X, loss: str, weighting: str) -> dict:
     """Seconds after compilation, and what the compiled program says it allocates."""
     import jax
 
-    from mfauc_jax.objective import equation, exact
-    from mfauc_jax.objective import weights as item_weights
+    from mfauc_jax import Fixed, Gaussian, Problem, Weights
+    from mfauc_jax.objective import exact
 
-    objective = equation.make(loss, weighting, reg=0.1)
-    at = starts.gaussian(jax.random.key(config.seed), *X.shape, rank=config.rank, scale=0.3)
-    plan = exact.plan(objective, X, item_weights.make(X))
+    problem = Problem.of(X, loss, weighting, Weights.paper(), Fixed(reg=0.1))
+    objective, plan = problem.objective, exact.plan(problem.objective, X, problem.weights)
+    at = Gaussian(scale=0.3).draw(jax.random.key(config.seed), X, config.rank)
     compiled = exact.value_and_grad.lower(objective, at, plan).compile()
     memory = compiled.memory_analysis()
     assert memory is not None, "this backend does not say what it allocates; use the CPU's"
-    seconds = best_time(
-        lambda: jax.block_until_ready(compiled(objective, at, plan)), config.repeats
-    )
+    seconds = measure.warm_seconds(lambda: compiled(objective, at, plan), config.repeats)
     return {
         "loss": loss,
         "weighting": weighting,
@@ -133,16 +127,16 @@ def measure(config: Config, X, loss: str, weighting: str) -> dict:
 
 
 def stream(config: Config) -> list[dict]:
-    """Negatives for every user, a batch at a time; each batch is checked against its rows."""
+    """Negatives for every user, one batch at a time; each batch is checked against its rows."""
     import jax
     import jax.numpy as jnp
 
     from mfauc_jax.data.interactions import Interactions
     from mfauc_jax.objective import sampling
-    from mfauc_jax.objective import weights as item_weights
+    from mfauc_jax.objective.weights import Weights
 
     jax.random.bits(jax.random.key(0)).block_until_ready()  # the runtime itself is not counted
-    before = peak_resident()
+    before = measure.peak_resident()
     m, n, N = config.stream_users, config.stream_items, config.stream_positives
     rng = np.random.default_rng(config.seed)
     indices = np.empty((m, N), np.int32)
@@ -156,8 +150,8 @@ def stream(config: Config) -> list[dict]:
         row_bits=N.bit_length(),
     )
     del indices
-    weights = item_weights.make(X)
-    made = peak_resident() - before
+    weights = Weights.paper().of(X)
+    made = measure.peak_resident() - before
     draw = jax.jit(sampling.draw_negatives, static_argnums=4)
     holds = jax.jit(lambda X, users, items: sampling.contains(X, users, items)[0].any())
     key, users = jax.random.key(config.seed), jnp.arange(min(config.batch, m))
@@ -177,7 +171,7 @@ def stream(config: Config) -> list[dict]:
             "negatives": config.negatives,
             "seconds": time.perf_counter() - start,
             "wrong": wrong,
-            "peak": peak_resident() - before,
+            "peak": measure.peak_resident() - before,
             "made": made,  # the part of the peak that X and its weights reached by themselves
             "before": before,
         }
@@ -185,22 +179,6 @@ def stream(config: Config) -> list[dict]:
 
 
 PARTS = {"user": user, "growth": growth, "matrix": matrix, "stream": stream}
-
-
-def best_time(function: Callable[[], object], repeats: int) -> float:
-    """The least of the wall times, after one call that does not count."""
-    function()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def peak_resident() -> float:
-    """The largest resident size of this process so far, MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6  # Linux counts in KiB
 
 
 def exponent(records: list[dict]) -> float:
@@ -217,25 +195,25 @@ def draw(records: list[dict]) -> bool:
         met.append(holds)
         return f"(target {text}: {'met' if holds else 'MISSED'})"
 
-    def cost(r: dict) -> str:
+    def told(r: dict) -> str:
         return (
             f"{r['users']:>8,} × {r['items']:<9,}{r['positives']:>9,} positives"
             f"{r['seconds'] * 1e3:>10.2f} ms{r['temporaries']:>9.1f} MB temporaries"
         )
 
     for r in (r for r in records if r["part"] == "user"):
-        print(f"one user, {r['loss']}, {r['weighting']}\n{cost(r)}")
+        print(f"one user, {r['loss']}, {r['weighting']}\n{told(r)}")
         print(f"  time {target(r['seconds'] <= SECONDS, f'≤ {SECONDS * 1e3:.0f} ms')}")
         print(f"  memory {target(r['temporaries'] <= TEMPORARIES, f'≤ {TEMPORARIES:.0f} MB')}")
     for law, title in (("fixed", "N_i fixed"), ("tenth", "N_i = n/10")):
         chosen = [r for r in records if r["part"] == "growth" and r["law"] == law]
         if len(chosen) > 1:
             print(f"growth with n, one user, {title}")
-            print("\n".join(map(cost, chosen)))
+            print("\n".join(map(told, chosen)))
             slope = exponent(chosen)
             print(f"  time ~ n^{slope:.2f} {target(slope <= EXPONENT, f'≤ {EXPONENT}')}")
     for r in (r for r in records if r["part"] == "matrix"):
-        print(f"{r['source']}, {r['loss']}, {r['weighting']}, θ and ∇θ\n{cost(r)}")
+        print(f"{r['source']}, {r['loss']}, {r['weighting']}, θ and ∇θ\n{told(r)}")
     for r in (r for r in records if r["part"] == "stream"):
         print(
             f"{r['negatives']} negatives for each of {r['users']:,} users of {r['items']:,} items"

@@ -11,42 +11,33 @@ above that just before. The exit code says whether the targets are met: AUC at m
 users of the default model in at most a second, lists not slower than implicit's.
 """
 
-import ctypes
 import dataclasses
-import gc
-import os
 import sys
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
-import scipy.sparse
-import threadpoolctl
 
-from experiments import bench_metrics, flags, results
+from experiments import flags, measure, peers, results
 from mfauc_jax import MFAUC, data
 
-APART, SECONDS = 0.01, 1.0
+LOWER, SECONDS = 0.01, 1.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(measure.Lists):
     """Which data, which losses, how many new users."""
 
-    data_dir: str = "data"
     dataset: str = "ml-1m"
     losses: tuple[str, ...] = ("square", "square_hinge", "logistic")
     new_users: int = 1000
-    held_out: int = 5
-    rank: int = 64
-    list_length: int = 10
     repeats: int = 5
-    seed: int = 0
     results: str = "results/bench_fold_in.jsonl"
 
 
 def run(config: Config) -> list[dict]:
-    """A record a loss, and one for the lists."""
+    """One record per loss, and one for the lists."""
     key_split, key_users = jax.random.split(jax.random.key(config.seed))
     X = data.load(config.dataset, config.data_dir)
     train, test = data.splits.hold_out(key_split, X, per_user=config.held_out)
@@ -56,15 +47,15 @@ def run(config: Config) -> list[dict]:
         raise ValueError(f"new_users = {len(new)} of {X.num_users} leaves too few to train on")
     records, model = [], None
     for loss in config.losses:
-        hyper = {"rank": config.rank, "loss": loss, "seed": config.seed, "progress": False}
-        everybody = MFAUC(**hyper).fit(train)
+        unfitted = MFAUC(rank=config.rank, loss=loss, seed=config.seed)
+        everybody = unfitted.with_params().fit(train, progress=False)
         model = model or everybody
-        others = MFAUC(**hyper).fit(train.take(old))
-        cold, _ = bench_metrics.timed(lambda m=others: m.fold_in(train.take(old[: len(new)])), 1)
+        others = unfitted.with_params().fit(train.take(old), progress=False)
+        cold, _ = measure.timed(lambda m=others: m.fold_in(train.take(old[: len(new)])), 1)
         repeats = config.repeats if loss == "square" else 1  # the others take seconds
-        warm, folded = bench_metrics.timed(lambda m=others: m.fold_in(train.take(new)), repeats)
+        warm, folded = measure.timed(lambda m=others: m.fold_in(train.take(new)), repeats)
         others.fold_in(train.take(new[:1]))
-        single, _ = bench_metrics.timed(lambda m=others: m.fold_in(train.take(new[:1])), 3)
+        single, _ = measure.timed(lambda m=others: m.fold_in(train.take(new[:1])), 3)
         trained = everybody.evaluate(test, per_user=True)
         among = np.isin(trained["user"], new)
         records.append(
@@ -86,25 +77,17 @@ def run(config: Config) -> list[dict]:
 
 def lists(config: Config, model: Any) -> dict:
     """Everybody's top items, ours and implicit's."""
-    from implicit.cpu.als import (
-        AlternatingLeastSquares,
-    )  # before the limit, which sees what is loaded
-
     users, train = np.arange(model.train_.num_users), model.train_
     ids = users if train.user_ids is None else train.user_ids
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # or freed memory would hide what is used next
-    with bench_metrics.peak_memory() as peak:
-        cold, _ = bench_metrics.timed(lambda: model.recommend(ids, config.list_length), 1)
-        warm, (items, _) = bench_metrics.timed(
+    with measure.peak_memory() as peak:
+        cold, _ = measure.timed(lambda: model.recommend(ids, config.list_length), 1)
+        warm, (items, _) = measure.timed(
             lambda: model.recommend(ids, config.list_length), config.repeats
         )
-    with threadpoolctl.threadpool_limits(1, "blas"):  # implicit threads over users itself
-        peer: Any = AlternatingLeastSquares(factors=config.rank, num_threads=os.cpu_count() or 1)
-        peer.user_factors, peer.item_factors = model.user_factors_, model.item_factors_
-        seen = scipy.sparse.csr_matrix(train.to_scipy())
-        theirs, (found, _) = bench_metrics.timed(
-            lambda: peer.recommend(users, seen, N=config.list_length), config.repeats
+    with peers.one_blas_thread():  # implicit threads over users itself
+        lists_of = peers.implicit_lists(model.user_factors_, model.item_factors_, train)
+        theirs, (found, _) = measure.timed(
+            lambda: lists_of(users, config.list_length), config.repeats
         )
     found = found if train.item_ids is None else train.item_ids[found]
     return {
@@ -123,7 +106,7 @@ def draw(records: list[dict]) -> None:
         if "loss" in r:
             print(f"fold-in, {r['loss']}: {r['users']} users, gap at most {r['gap']:.1e}")
             print(
-                f"  AUC      {r['auc']:.4f} folded in, {r['trained_auc']:.4f} trained (≥ − {APART})"
+                f"  AUC      {r['auc']:.4f} folded in, {r['trained_auc']:.4f} trained (≥ − {LOWER})"
             )
             target = f" (target ≤ {SECONDS:g} a thousand)" if r["loss"] == "square" else ""
             print(
@@ -142,15 +125,8 @@ def met(r: dict) -> bool:
     if "loss" not in r:
         return r["seconds"] <= r["implicit"]
     quick = r["loss"] != "square" or r["seconds"] <= SECONDS * max(1, r["users"] / 1000)
-    return quick and r["auc"] >= r["trained_auc"] - APART
-
-
-def main(config: Config) -> int:
-    records = run(config)
-    results.write(config.results, config, records)
-    draw(records)
-    return 0 if all(map(met, records)) else 1
+    return quick and r["auc"] >= r["trained_auc"] - LOWER
 
 
 if __name__ == "__main__":
-    sys.exit(flags.run(Config, main))
+    sys.exit(flags.run(Config, partial(results.judged, run, draw, met)))

@@ -2,28 +2,21 @@
 
     python -m experiments.bench_metrics --data_dir=DIR
 
-One fresh process a data set. Factors come from a randomised SVD, five positives a user are held
+One fresh process per data set. Factors come from a randomised SVD, five positives per user are held
 out. recometrics evaluates the same factors in the same run; implicit makes the same lists.
 "Memory" is the peak resident size above that just before the first evaluation, compilation and
 all. The exit code says whether the two evaluations agree and the targets are met: not slower than
 recometrics, at most 300 MB, and on MovieLens-1M lists not slower than implicit's.
 """
 
-import contextlib
-import ctypes
 import dataclasses
-import gc
 import multiprocessing
 import os
-import pathlib
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
+from functools import partial
 
-from experiments import flags, results
+from experiments import flags, measure, peers, results
 
 AGREE = 2e-4  # float32 scores from two libraries: a few near-ties fall the other way
 MEMORY = 300.0  # MB
@@ -32,88 +25,76 @@ PEER |= {"hit": "Hit@K", "mrr": "RR@K"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(measure.Lists):
     """Which data, how large a model, how often."""
 
-    data_dir: str = "data"
     datasets: tuple[str, ...] = ("ml-1m", "book-crossing")
-    rank: int = 64
-    held_out: int = 5
-    list_length: int = 10
-    repeats: int = 3
     peer_repeats: int = 1
-    seed: int = 0
     results: str = "results/bench_metrics.jsonl"
 
 
 def run(config: Config) -> list[dict]:
-    """A record a data set, each measured in a process of its own."""
+    """One record per data set, each measured in a process of its own."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the peers thread over users themselves
     records = []
     for name in config.datasets:
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=spawn) as process:
-            records.append(process.submit(measure, config, name).result())
+            records.append(process.submit(compare, config, name).result())
     return records
 
 
-def measure(config: Config, name: str) -> dict:
+def compare(config: Config, name: str) -> dict:
     """Times in seconds, memory in MB, and the largest difference between the two evaluations."""
     import jax
     import numpy as np
-    import scipy.sparse
-    from implicit.cpu.als import AlternatingLeastSquares
     from recometrics import calc_reco_metrics
 
-    from mfauc_jax import data
+    from mfauc_jax import Svd, data
     from mfauc_jax.evaluation import metrics, ranking
 
     key_split, key_start = jax.random.split(jax.random.key(config.seed))
     X = data.load(name, config.data_dir)
     train, test = data.splits.hold_out(key_split, X, per_user=config.held_out)
-    start = starts.randomised_svd(key_start, train, config.rank)
-    at, threads = (1, 3, 5), os.cpu_count() or 1
+    start, at = Svd().draw(key_start, train, config.rank), (1, 3, 5)
 
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # or freed memory would hide what is used next
-    with peak_memory() as peak:
-        cold, ours = timed(lambda: metrics.evaluate(start, train, test, at), 1)
-        warm, _ = timed(lambda: metrics.evaluate(start, train, test, at), config.repeats)
+    with measure.peak_memory() as peak:
+        cold, ours = measure.timed(lambda: metrics.evaluate(start, train, test, at), 1)
+        warm, _ = measure.timed(lambda: metrics.evaluate(start, train, test, at), config.repeats)
 
     U, V = (np.asarray(F) for F in start)
-    seen, held = (scipy.sparse.csr_matrix(Y.to_scipy()) for Y in (train, test))
+    seen, held_out = map(peers.rows, (train, test))
     wanted = dict.fromkeys(("precision", "recall", "average_precision", "ndcg", "hit", "rr"), True)
-    peer_time, theirs = timed(
+    peer_time, theirs = measure.timed(
         lambda: calc_reco_metrics(
             seen,
-            held,
+            held_out,
             U,
             V,
             k=max(at),
             cumulative=True,
             roc_auc=True,
             as_df=False,
-            nthreads=threads,
+            nthreads=peers.THREADS,
             break_ties_with_noise=False,
             **wanted,
         ),
         config.peer_repeats,
     )
-    apart = [abs(ours["auc"] - np.nanmean(theirs["ROC_AUC"]))]
+    differences = [abs(ours["auc"] - np.nanmean(theirs["ROC_AUC"]))]
     for size in at:
-        apart += [
+        differences += [
             abs(ours[f"{our}@{size}"] - np.nanmean(theirs[their][:, size - 1]))
             for our, their in PEER.items()
         ]
 
     users = np.arange(train.num_users)
     lists = lambda: ranking.top_items(start, users, config.list_length, exclude=train)  # noqa: E731
-    top_cold, _ = timed(lists, 1)
-    top_warm, (items, _) = timed(lists, config.repeats)
-    peer = AlternatingLeastSquares(factors=config.rank, num_threads=threads)
-    peer.user_factors, peer.item_factors = U, V
-    implicit, (their_items, _) = timed(
-        lambda: peer.recommend(users, seen, N=config.list_length), config.repeats
+    top_cold, _ = measure.timed(lists, 1)
+    top_warm, (items, _) = measure.timed(lists, config.repeats)
+    lists_of = peers.implicit_lists(U, V, train)
+    implicit, (their_items, _) = measure.timed(
+        lambda: lists_of(users, config.list_length), config.repeats
     )
     return {
         "dataset": name,
@@ -125,45 +106,12 @@ def measure(config: Config, name: str) -> dict:
         "warm": warm,
         "recometrics": peer_time,
         "memory": peak[0],
-        "difference": float(max(apart)),
+        "difference": float(max(differences)),
         "top_cold": top_cold,
         "top_warm": top_warm,
         "implicit": implicit,
         "lists_equal": float((items == their_items).mean()),
     }
-
-
-def timed(function: Callable[[], Any], repeats: int) -> tuple[float, Any]:
-    """The least of the wall times, and the last result."""
-    times, result = [], None
-    for _ in range(repeats):
-        start = time.perf_counter()
-        result = function()
-        times.append(time.perf_counter() - start)
-    return min(times), result
-
-
-@contextlib.contextmanager
-def peak_memory() -> Iterator[list[float]]:
-    """The largest resident size above the present one, in MB, sampled every 2 ms."""
-    page = os.sysconf("SC_PAGE_SIZE") / 1e6
-
-    def resident() -> float:
-        return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * page
-
-    start, done, peak = resident(), threading.Event(), [0.0]
-
-    def watch() -> None:
-        while not done.wait(0.002):
-            peak[0] = max(peak[0], resident() - start)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        watcher.join()
 
 
 def draw(records: list[dict]) -> None:
@@ -187,12 +135,5 @@ def met(r: dict) -> bool:
     return fast and r["memory"] <= MEMORY and r["difference"] <= AGREE
 
 
-def main(config: Config) -> int:
-    records = run(config)
-    results.write(config.results, config, records)
-    draw(records)
-    return 0 if all(map(met, records)) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(flags.run(Config, main))
+    sys.exit(flags.run(Config, partial(results.judged, run, draw, met)))

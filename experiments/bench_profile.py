@@ -9,9 +9,6 @@ takes for a row of k floats: read in order, and copied at random by numpy from t
 
 import dataclasses
 import sys
-import time
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +16,11 @@ import numpy as np
 import optax
 
 from experiments import bench_parallel, flags, results
+from experiments.measure import warm_seconds
+from mfauc_jax import MFAUC, Fixed, Gaussian, Problem, Weights
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.objective import equation, penalties, sampling
-from mfauc_jax.objective import weights as item_weights
-from mfauc_jax.solvers import alternating, minibatch, starts
+from mfauc_jax.objective import equation, sampling
+from mfauc_jax.solvers import alternating, minibatch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,36 +36,25 @@ class Config:
     results: str = "results/bench_profile.jsonl"
 
 
-def best(work: Callable[[], Any], rounds: int = 5) -> float:
-    """The least seconds of a call, after one that compiles."""
-    jax.block_until_ready(work())
-    times = []
-    for _ in range(rounds):
-        begun = time.perf_counter()
-        jax.block_until_ready(work())
-        times.append(time.perf_counter() - begun)
-    return min(times)
-
-
 def machine(rank: int) -> dict[str, float]:
-    """Nanoseconds a row of `rank` float32: streamed, and copied at random from L2, L3 and memory."""
+    """Nanoseconds per row of `rank` float32: streamed, and copied at random from L2, L3 and memory."""
     rng, found = np.random.default_rng(0), {}
     table = np.ones((2**21, rank), np.float32)
     target = np.empty_like(table)
-    found["streamed copy"] = best(lambda: np.copyto(target, table)) / len(table) * 1e9
+    found["streamed copy"] = warm_seconds(lambda: np.copyto(target, table)) / len(table) * 1e9
     for name, rows in (("from .5 MB", 2**11), ("from 8 MB", 2**15), ("from 512 MB", 2**21)):
         at = rng.integers(0, rows, 2**16)
         out = np.empty((len(at), rank), np.float32)
-        seconds = best(lambda at=at, out=out: np.take(table, at, 0, out=out, mode="clip"))
+        seconds = warm_seconds(lambda at=at, out=out: np.take(table, at, 0, out=out, mode="clip"))
         found[f"random copy {name}"] = seconds / len(at) * 1e9
     return found
 
 
 def step(config: Config, X: Interactions) -> dict[str, float]:
-    """Nanoseconds an item row of a minibatch step of the square hinge, stage after stage."""
-    weights = item_weights.make(X)
-    target = equation.make("square_hinge", reg=0.01, spread=0.0)
-    F = starts.gaussian(jax.random.key(0), *X.shape, config.rank)
+    """Nanoseconds per item row of a minibatch step of the square hinge, stage after stage."""
+    problem = Problem.of(X, "square_hinge", "identity", Weights.paper(), Fixed(reg=0.01))
+    target, weights = problem.objective, problem.weights
+    F = Gaussian().draw(jax.random.key(0), X, config.rank)
     P, Q = config.num_pos, config.num_neg
     users = jnp.asarray(
         np.random.default_rng(0).permutation(X.num_users)[: config.batch], jnp.int32
@@ -113,24 +100,22 @@ def step(config: Config, X: Interactions) -> dict[str, float]:
     found, rows = {}, b * (P + Q) * config.repeats
     for name, (work, begin) in stages.items():
         loop = jax.jit(lambda c, work=work: jax.lax.fori_loop(0, config.repeats, work, c))
-        found[name] = best(lambda loop=loop, begin=begin: loop(begin)) / rows * 1e9
+        found[name] = warm_seconds(lambda loop=loop, begin=begin: loop(begin)) / rows * 1e9
     return found
 
 
 def sweep(config: Config, X: Interactions) -> dict[str, float]:
     """Milliseconds of the parts of an alternating sweep."""
-    weights = item_weights.make(X, -0.1, 0.0, 0.75)
-    scale = penalties.rule(X, weights)
-    target = equation.make("square", reg=scale.reg, spread=scale.spread)
-    F = starts.gaussian(jax.random.key(0), *X.shape, config.rank)
-    layout = alternating.prepare(X, weights)
+    model, problem = MFAUC(), MFAUC().problem(X)
+    F = model.start.draw(jax.random.key(0), X, config.rank)
+    layout = model.chosen_solver.prepare(problem)
     sweep = jax.jit(alternating.sweep)
     found = {
-        "weights, once a fit": best(lambda: item_weights.make(X, -0.1, 0.0, 0.75), 2),
-        "tiles, once a fit": best(lambda: alternating.prepare(X, weights), 2),
+        "weights, once per fit": warm_seconds(lambda: model.weights.of(X), 2),
+        "tiles, once per fit": warm_seconds(lambda: model.chosen_solver.prepare(problem), 2),
     }
     steps = {
-        name: best(lambda of=of: sweep(target, F, layout, *of))
+        name: warm_seconds(lambda of=of: sweep(problem.objective, F, layout, *of))
         for name, of in (("none", (0, 0)), ("U", (4, 0)), ("V", (0, 2)), ("all", (4, 2)))
     }
     found["the first pass: systems, V's gradient"] = steps["none"]
@@ -143,8 +128,8 @@ def sweep(config: Config, X: Interactions) -> dict[str, float]:
 def main(config: Config) -> int:
     X = bench_parallel.matrix(config.data_dir)
     tables = {
-        "machine, ns a row": machine(config.rank),
-        f"minibatch step of {config.batch} users, ns an item row": step(config, X),
+        "machine, ns per row": machine(config.rank),
+        f"minibatch step of {config.batch} users, ns per item row": step(config, X),
         f"alternating sweep of {X.nnz} positives, ms": sweep(config, X),
     }
     results.write(config.results, config, [{"table": t, "costs": c} for t, c in tables.items()])

@@ -1,8 +1,8 @@
-"""How the cost grows: seconds a sweep or an iteration, peak memory and compile time against size.
+"""How the cost grows: seconds per sweep or iteration, peak memory and compile time against size.
 
     python -m experiments.bench_scaling [--out=DIR]
 
-Power-law matrices (`data.synthetic.power_law`). Series: `nnz` with 20 positives a user and 10 users an
+Power-law matrices (`data.synthetic.power_law`). Series: `nnz` with 20 positives per user and 10 users per
 item, up to 10⁶ × 10⁵ × 2·10⁷; `m` and `n` alone at a fixed number of positives; `k` alone. Every point is
 a process of its own, so that its peak memory is its own; what an idle process holds is taken off before the
 exponents are fitted, and shown with it. The matrix is drawn and stored by the parent. An exponent is the
@@ -15,7 +15,6 @@ into 8 GB.
 import dataclasses
 import json
 import pathlib
-import resource
 import subprocess
 import sys
 import tempfile
@@ -26,13 +25,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import flags, results, style
+from experiments import flags, measure, results, style
 from mfauc_jax import MFAUC
 from mfauc_jax.data import synthetic
 from mfauc_jax.data.interactions import Interactions
 
-ROUTES: dict[str, dict[str, Any]] = {"alternating": {}, "minibatch": {"loss": "square_hinge"}}
-COSTS = {"seconds": "seconds an iteration", "memory": "peak memory, GB", "compile": "compile, s"}
+ROUTES = {"alternating": "square", "minibatch": "square_hinge"}  # the loss whose default it is
+COSTS = {"seconds": "seconds per iteration", "memory": "peak memory, GB", "compile": "compile, s"}
 EXPONENT, GIGABYTES = 1.1, 8.0
 
 
@@ -45,10 +44,10 @@ class Config:
     items: tuple[int, ...] = (1_000, 10_000, 100_000)
     ranks: tuple[int, ...] = (8, 64, 256)
     rank: int = 64
-    fixed: int = dataclasses.field(default=400_000, metadata={"help": "positives of m, n and k"})
+    fixed: int = flags.option(400_000, "positives of m, n and k")
     large: int = 200_000
     routes: tuple[str, ...] = tuple(ROUTES)
-    point: str = dataclasses.field(default="", metadata={"help": "of a child: its JSON"})
+    point: str = flags.option("", "of a child: its JSON")
     results: str = "results/bench_scaling.jsonl"
     out: str = "results"
 
@@ -64,7 +63,7 @@ def points(config: Config) -> list[dict[str, Any]]:
 
 
 def run(config: Config) -> list[dict]:
-    """A record a point and route."""
+    """One record per point and route."""
     records = []
     with tempfile.TemporaryDirectory() as folder:
         for point in points(config):
@@ -85,7 +84,7 @@ def run(config: Config) -> list[dict]:
     return records
 
 
-def measure(job: dict[str, Any]) -> dict[str, float]:
+def cost(job: dict[str, Any]) -> dict[str, float]:
     """What one fit costs, in this process."""
     with np.load(job["path"]) as stored:
         indptr, indices = stored["indptr"], stored["indices"]
@@ -94,12 +93,11 @@ def measure(job: dict[str, Any]) -> dict[str, float]:
         jnp.asarray(indptr), jnp.asarray(indices), num_items=job["n"], row_bits=row_bits
     )
     idle = _peak()
-    model = MFAUC(**{"rank": job["k"], "progress": False, "iterations": 4, **ROUTES[job["route"]]})
+    model = MFAUC(rank=job["k"], loss=ROUTES[job["route"]])
+    short, long = (model.with_params(solver__iterations=count) for count in (1, 4))
+    cold, _ = measure.timed(lambda: short.fit(X, progress=False), 1)
     begun = time.perf_counter()
-    dataclasses.replace(model, iterations=1).fit(X)
-    cold = time.perf_counter() - begun
-    begun = time.perf_counter()
-    history = model.fit(X).history_
+    history = long.fit(X, progress=False).history_
     first = history[0]["seconds"]
     setup = time.perf_counter() - begun - history[-1]["seconds"]
     seconds = float(np.diff([r["seconds"] for r in history]).min())
@@ -113,12 +111,8 @@ def measure(job: dict[str, Any]) -> dict[str, float]:
 
 
 def _peak() -> float:
-    """GB held at most by this program: `ru_maxrss` would begin with what its parent held."""
-    status = pathlib.Path("/proc/self/status")
-    if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    line = next(x for x in status.read_text().splitlines() if x.startswith("VmHWM"))
-    return int(line.split()[1]) / 2**20  # kB
+    """GB that this program has used at most."""
+    return measure.peak_resident() * 1e6 / 2**30
 
 
 def exponents(records: list[dict], least: int = 0) -> dict[tuple[str, str, str], float]:
@@ -152,7 +146,7 @@ def draw(records: list[dict], out: str | pathlib.Path) -> list[pathlib.Path]:
 
 def main(config: Config) -> int:
     if config.point:
-        print(json.dumps(measure(json.loads(config.point))))
+        print(json.dumps(cost(json.loads(config.point))))
         return 0
     records = run(config)
     results.write(config.results, config, records)
@@ -173,11 +167,11 @@ def report(config: Config, records: list[dict]) -> int:
         )
     good, large = True, exponents(records, config.large)
     for (route, series, cost), slope in exponents(records).items():
-        asked = series == "nnz" and cost != "compile"
-        good = good and not (asked and slope > EXPONENT)
+        judged = series == "nnz" and cost != "compile"
+        good = good and not (judged and slope > EXPONENT)
         print(
             f"{route}: {cost} ∝ {series}^{slope:.2f} [{large.get((route, series, cost), slope):.2f}]"
-            + (f" (≤ {EXPONENT}) {'met' if slope <= EXPONENT else 'MISSED'}" if asked else "")
+            + (f" (≤ {EXPONENT}) {'met' if slope <= EXPONENT else 'MISSED'}" if judged else "")
         )
     largest = max(r["memory"] for r in records)
     print(

@@ -12,17 +12,20 @@ The exit code says whether the winners agree and the program is at least 3 times
 
 import dataclasses
 import math
+import pathlib
 import sys
 import time
+from functools import partial
 
 import jax
 import numpy as np
 
 from experiments import flags, results
+from experiments.methods import RATE, REG
 from mfauc_jax.data import splits, synthetic
 from mfauc_jax.evaluation import metrics
 from mfauc_jax.model import MFAUC
-from mfauc_jax.training import selection
+from mfauc_jax.training import outcome, selection
 
 TARGET = 3.0
 SAME = 0.002  # F1@5: a few of the 1500 held-out items may fall the other way
@@ -30,22 +33,19 @@ SAME = 0.002  # F1@5: a few of the 1500 held-out items may fall the other way
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The defaults are the authors' grids (REPRODUCTION.md)."""
+    """The defaults are the authors' grids (docs/derivations.md#authors)."""
 
     users: int = 500
     items: int = 200
     rank: int = 8
     iterations: int = 100
     splits: int = 3
-    alphas: int = dataclasses.field(default=7, metadata={"help": "α = 2⁻¹ … 2^-alphas"})
-    lambdas: int = dataclasses.field(default=10, metadata={"help": "λ = 2⁰ … 2^-(lambdas - 1)"})
-    loop_fits: int = dataclasses.field(
-        default=0,
-        metadata={"help": "fits of the loop to run, its time extrapolated; 0: all of them"},
+    alphas: int = flags.option(7, "α = 2⁻¹ … 2^-alphas")
+    lambdas: int = flags.option(10, "λ = 2⁰ … 2^-(lambdas - 1)")
+    loop_fits: int = flags.option(
+        0, "fits of the loop to run, its time extrapolated; 0: all of them"
     )
-    x64: bool = dataclasses.field(
-        default=True, metadata={"help": "in float64; float32 is faster, but its rounding grows"}
-    )
+    x64: bool = flags.option(True, "in float64; float32 is faster, but its rounding grows")
     seed: int = 0
     results: str = "results/bench_selection.jsonl"
     figure: str = "results/bench_selection.png"
@@ -56,17 +56,18 @@ def run(config: Config) -> list[dict]:
     jax.config.update("jax_enable_x64", config.x64)
     key_data, key_splits = jax.random.split(jax.random.key(config.seed))
     X = synthetic.synthetic1(key_data, config.users, config.items)
-    model = MFAUC.authors(rank=config.rank, iterations=config.iterations, progress=False)
+    model = MFAUC.authors(rank=config.rank, solver__iterations=config.iterations)
     grid = {
-        "learning_rate": [2.0**-a for a in range(1, config.alphas + 1)],
-        "reg": [2.0**-a for a in range(config.lambdas)],
+        RATE: [2.0**-a for a in range(1, config.alphas + 1)],
+        REG: [2.0**-a for a in range(config.lambdas)],
     }
     parts = [splits.hold_out(k, X, 3) for k in jax.random.split(key_splits, config.splits)]
 
     begun = time.perf_counter()
     found = selection.select(key_splits, model, X, grid, splits=parts, progress=False)
     together = time.perf_counter() - begun
-    found.draw(_made(config.figure))
+    pathlib.Path(config.figure).parent.mkdir(parents=True, exist_ok=True)
+    found.draw(config.figure)
 
     jobs = [(number, point) for number in range(config.splits) for point in found.points]
     wanted = max(config.loop_fits, 2) if config.loop_fits else len(jobs)
@@ -76,7 +77,7 @@ def run(config: Config) -> list[dict]:
         train, test = parts[number]
         begun = time.perf_counter()
         try:
-            alone = dataclasses.replace(model, **point).fit(train)
+            alone = model.with_params(**point).fit(train, progress=False)
             value = metrics.evaluate(alone.factors_, train, test)["f1@5"]
         except ArithmeticError:  # diverged
             value = math.nan
@@ -85,11 +86,11 @@ def run(config: Config) -> list[dict]:
     missing = len(jobs) - len(table)  # the first fit compiles, the others tell how long one takes
     loop = sum(seconds) + (missing * float(np.median(seconds[1:])) if missing else 0.0)
 
-    ours = {(r["split"], r["learning_rate"], r["reg"]): r["f1@5"] for r in found.table}
-    apart = [abs(r["f1@5"] - ours[r["split"], r["learning_rate"], r["reg"]]) for r in table]
+    ours = {(r["split"], r[RATE], r[REG]): r["f1@5"] for r in found.table}
+    differences = [abs(r["f1@5"] - ours[r["split"], r[RATE], r[REG]]) for r in table]
     winner = None
     if len(table) == len(jobs):
-        winner = selection.Selection.choose(model, grid, "f1@5", found.points, table).best
+        winner = outcome.Selection.choose(model, grid, "f1@5", found.points, table).best
     return [
         {
             "fits": len(jobs),
@@ -99,17 +100,10 @@ def run(config: Config) -> list[dict]:
             "best": found.best,
             "score": found.score,
             "loop_best": winner,
-            "difference": float(np.nanmax(apart)),
+            "difference": float(np.nanmax(differences)),
             "means": found.means(),
         }
     ]
-
-
-def _made(path: str) -> str:
-    import pathlib
-
-    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-    return path
 
 
 def draw(records: list[dict]) -> None:
@@ -132,12 +126,5 @@ def met(r: dict) -> bool:
     return same and r["difference"] <= SAME and r["loop"] / r["together"] >= TARGET
 
 
-def main(config: Config) -> int:
-    records = run(config)
-    results.write(config.results, config, records)
-    draw(records)
-    return 0 if all(map(met, records)) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(flags.run(Config, main))
+    sys.exit(flags.run(Config, partial(results.judged, run, draw, met)))

@@ -4,7 +4,7 @@
 
 1. Exact θ of the square loss on Synthetic1 (k = 8, λ = .1) against seconds, for all four routes.
 2. Algorithm 1 as the authors' figures ran it (hinge, T = 300, α = .05, λ = .1) on draws of Synthetic1:
-   exact θ over the full-batch minimum, exact test AUC, milliseconds an iteration.
+   exact θ over the full-batch minimum, exact test AUC, milliseconds per iteration.
 3. With --data_dir: `MFAUC()` on MovieLens-100K, a cold process for each split seed; and the peak
    memory of a fit on Book Crossing.
 """
@@ -15,75 +15,76 @@ import pathlib
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 import mfauc_jax as mf
-from experiments import flags, results
+from experiments import flags, measure, results
 from mfauc_jax.data import splits, synthetic
-from mfauc_jax.objective import equation, exact
-from mfauc_jax.objective import weights as item_weights
-from mfauc_jax.solvers import (
-    alternating,
-    averaging,
-    base,
-    full_batch,
-    minibatch,
-    sequential,
-    starts,
-)
+from mfauc_jax.objective import exact
+from mfauc_jax.solvers import base
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    data_dir: str = dataclasses.field(default="", metadata={"help": "folder of the real data sets"})
-    out: str = dataclasses.field(default="out", metadata={"help": "where records and figure go"})
-    draws: int = dataclasses.field(default=5, metadata={"help": "Synthetic1 matrices for part 2"})
-    iterations: int = dataclasses.field(default=300, metadata={"help": "T of part 2"})
-    seeds: int = dataclasses.field(default=5, metadata={"help": "split seeds for part 3"})
-    first_seed: int = dataclasses.field(
-        default=100, metadata={"help": "first split seed of part 3"}
-    )
+    data_dir: str = flags.option("", "folder of the real data sets")
+    out: str = flags.option("out", "where records and figure go")
+    draws: int = flags.option(5, "Synthetic1 matrices for part 2")
+    iterations: int = flags.option(300, "T of part 2")
+    seeds: int = flags.option(5, "split seeds for part 3")
+    first_seed: int = flags.option(100, "first split seed of part 3")
 
 
-def trace(name: str, solver: base.Solver, X, weights, start, theta, iterations: int) -> dict:
-    """Exact θ of the averages after each iteration, and the seconds of the iterations alone."""
-    data, state, key = solver.prepare(X, weights), solver.init(start), jax.random.key(1)
-    begun = time.perf_counter()
-    jax.block_until_ready(base.run(solver.step, key, state, data))
-    compiled = time.perf_counter() - begun
-    seconds, values = [0.0], [float(theta(start))]
-    for _ in range(iterations):
+class Trace(NamedTuple):
+    """What the iterations of a solver found."""
+
+    average: mf.Factors
+    seconds: list[float]  # of the iterations alone, added up
+    theta: list[float]  # exact θ of the averages after each iteration, if they were wanted
+    compile_s: float
+
+
+def trace(
+    solver: base.Solver, problem: mf.Problem, start: mf.Factors, seed: int, theta: bool = True
+) -> Trace:
+    """All iterations of a solver, with exact θ or, in less time, without."""
+    objective, key = problem.objective, jax.random.key(seed)
+    plan = exact.plan(objective, problem.X, problem.weights)
+    seen, data = solver.seen_by_step(objective), solver.prepare(problem)
+    state = solver.init(problem, start)
+    compiled, _ = measure.timed(lambda: base.run(solver, seen, key, state, data), 1)
+    seconds, values = [0.0], [float(exact.value(objective, start, plan))]
+    for _ in range(solver.iterations):
         begun = time.perf_counter()
-        state, _ = jax.block_until_ready(base.run(solver.step, key, state, data))
+        state, _ = jax.block_until_ready(base.run(solver, seen, key, state, data))
         seconds.append(seconds[-1] + time.perf_counter() - begun)
-        values.append(float(theta(state.average)))
-    return {"route": name, "seconds": seconds, "theta": values, "compile_s": compiled}
+        if theta:
+            values.append(float(exact.value(objective, state.average, plan)))
+    if not theta:
+        values.append(float(exact.value(objective, state.average, plan)))
+    return Trace(state.average, seconds, values, compiled)
 
 
 def routes() -> list[dict]:
     """Part 1."""
     X = synthetic.synthetic1(jax.random.key(0))
-    weights = item_weights.make(X)
-    objective = equation.make("square", reg=0.1)
-    start = starts.gaussian(jax.random.key(2), *X.shape, 8, 0.1)
-    plan = exact.plan(objective, X, weights)
-    theta = lambda at: exact.value(objective, at, plan)  # noqa: E731
-    many = minibatch.Settings(batch=64, num_pos=20, num_neg=40)
+    model = mf.MFAUC.paper("square")
+    problem, start = model.problem(X), model.start.draw(jax.random.key(2), X, model.rank)
+    later = mf.Averaging(start=100, eta=0.0)
+    rate = {"learning_rate": 0.3, "num_pos": 20, "num_neg": 40}
     solvers = {
-        "full_batch": (full_batch.make(objective), 150),
-        "alternating": (alternating.make(objective), 60),
-        "minibatch": (minibatch.make(objective, 0.3, averaging.Averaging(100), many), 400),
-        "sequential": (sequential.make(objective, 0.05, averaging.Averaging(100)), 400),
-        "sequential, authors": (
-            sequential.make(
-                objective, 0.05, averaging.Averaging(30, 5.0, 0), sequential.AUTHORS_FIGURES
-            ),
-            400,
-        ),
+        "full_batch": mf.FullBatch(150),
+        "alternating": mf.Alternating(60),
+        "minibatch": mf.Minibatch(400, batch=64, **rate, average=later),
+        "sequential": mf.Sequential(400, learning_rate=0.05, average=later),
+        "sequential, authors": mf.MFAUC.authors(solver__iterations=400).solver,
     }
-    found = [trace(n, s, X, weights, start, theta, t) for n, (s, t) in solvers.items()]
+    found = []
+    for name, solver in solvers.items():
+        traced = trace(solver, problem, start, 1)._asdict()
+        found.append({"route": name, **{k: v for k, v in traced.items() if k != "average"}})
     best = min(found[0]["theta"])
     print("\nSquare loss on Synthetic1, k = 8, λ = .1: exact θ over the full-batch minimum")
     for r in found:
@@ -99,7 +100,7 @@ def routes() -> list[dict]:
             "to_one_percent_s": within,
         }
         print(
-            f"  {r['route']:22} ratio {r['ratio']:.4f}   {per:7.2f} ms an iteration   within 1 %: {to:12}"
+            f"  {r['route']:22} ratio {r['ratio']:.4f}   {per:7.2f} ms per iteration   within 1 %: {to:12}"
             f" compile {r['compile_s']:.1f} s"
         )
     return found
@@ -107,39 +108,22 @@ def routes() -> list[dict]:
 
 def algorithm_1(config: Config) -> list[dict]:
     """Part 2."""
-    objective = equation.make("square_hinge", reg=0.1)
-    solver = sequential.make(
-        objective, 0.05, averaging.Averaging(30, 5.0, 0), sequential.AUTHORS_FIGURES
-    )
+    model = mf.MFAUC.authors(solver__iterations=config.iterations)
     found = []
     for draw in range(config.draws):
         X = synthetic.synthetic1(jax.random.key(10 + draw))
         split = splits.hold_out(jax.random.key(draw), X, 5)
-        weights = item_weights.make(split.train)
-        plan = exact.plan(objective, split.train, weights)
-        start = starts.gaussian(jax.random.key(draw), *X.shape, 8, 0.1)
-        theta = lambda at, plan=plan: exact.value(objective, at, plan)  # noqa: E731
-        best = min(
-            trace("full", full_batch.make(objective), split.train, weights, start, theta, 80)[
-                "theta"
-            ]
-        )
-        data, state, key = (
-            solver.prepare(split.train, weights),
-            solver.init(start),
-            jax.random.key(draw),
-        )
-        times = []
-        for _ in range(config.iterations):
-            begun = time.perf_counter()
-            state, _ = jax.block_until_ready(base.run(solver.step, key, state, data))
-            times.append(time.perf_counter() - begun)
-        scores = mf.evaluate(state.average, split.train, split.test, at=(1, 3, 5))
+        problem = model.problem(split.train)
+        start = model.start.draw(jax.random.key(draw), X, model.rank)
+        best = min(trace(mf.FullBatch(80), problem, start, 1).theta)
+        ours = trace(model.solver, problem, start, draw, theta=False)
+        times = np.diff(ours.seconds)
+        scores = mf.evaluate(ours.average, split.train, split.test, at=(1, 3, 5))
         found.append(
             {
                 "part": "algorithm 1",
                 "draw": draw,
-                "ratio": float(theta(state.average)) / best,
+                "ratio": ours.theta[-1] / best,
                 "auc": float(scores["auc"]),
                 "p@5": float(scores["precision@5"]),
                 "ms": 1e3 * float(np.median(times[1:])),
@@ -153,7 +137,7 @@ def algorithm_1(config: Config) -> list[dict]:
     mean = {k: float(np.mean([r[k] for r in found])) for k in ("ratio", "auc", "p@5", "ms")}
     print(
         f"  mean: θ / minimum {mean['ratio']:.4f} (≤ 1.05)   AUC {mean['auc']:.4f} (≥ .875)   "
-        f"{mean['ms']:.2f} ms an iteration (≤ 14; the authors' code .83 s)"
+        f"{mean['ms']:.2f} ms per iteration (≤ 14; the authors' code .83 s)"
     )
     return found
 
@@ -161,14 +145,14 @@ def algorithm_1(config: Config) -> list[dict]:
 COLD = """
 import sys, time
 import jax, mfauc_jax as mf
+from experiments import measure
 from mfauc_jax.data import splits
 X = mf.data.load(sys.argv[1], sys.argv[2])
 split = splits.hold_out(jax.random.key(int(sys.argv[3])), X, 5)
 begun = time.perf_counter()
 model = mf.MFAUC().fit(split.train)
 seconds = time.perf_counter() - begun
-status = open("/proc/self/status").read()  # ru_maxrss would inherit the parent's peak
-peak = int(status.split("VmHWM:")[1].split()[0]) * 1024 / 1e9
+peak = measure.peak_resident() / 1e3
 scores = mf.evaluate(model, split.train, split.test, at=(1, 3, 5))
 import json
 print(json.dumps({"seconds": seconds, "peak_gb": peak, **{k: float(v) for k, v in scores.items()}}))

@@ -5,16 +5,14 @@
 One split, one run, two cores. Every method stops its clock while it is evaluated, after each sweep or
 epoch (from the tenth iteration on after every tenth, implicit's BPR every fifth), and ends after
 `--seconds` of its own. The time to compile is kept apart, cold and from JAX's cache on disk, which the
-command line keeps. Peers have PEERS.md's tuned settings and one BLAS thread, as implicit's documentation
-asks. Gowalla has its published split; `synthetic` is a power-law matrix of `--users` × `--items` with
-`--positives`; both are evaluated on 10⁴ users. The last table is nanoseconds an item row: of an iteration
-of the minibatch and of the blockwise route, and of implicit's BPR.
+command line keeps. The peers' settings are those of docs/derivations.md#peers. Gowalla has its published split;
+`synthetic` is a power-law matrix of `--users` × `--items` with `--positives`; both are evaluated on 10⁴ users. The last
+table is nanoseconds per item row: of an iteration of the minibatch and of the blockwise route, and of implicit's BPR.
 """
 
 import contextlib
 import dataclasses
 import functools
-import os
 import pathlib
 import sys
 import tempfile
@@ -25,16 +23,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
-import threadpoolctl
 from jax.experimental.compilation_cache import compilation_cache
 
-from experiments import flags, results, style, variants
-from mfauc_jax import data
+from experiments import flags, measure, peers, results, style, variants
+from mfauc_jax import MFAUC, Blockwise, Minibatch, data
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation import metrics
-from mfauc_jax.model import MFAUC
 
 TUNED_ON = {"gowalla": "book-crossing", "synthetic": "book-crossing"}  # as sparse
 TITLES = {
@@ -44,12 +39,12 @@ TITLES = {
     "synthetic": "power-law matrix",
 }
 AUC_TO_REACH = {"ml-100k": 0.92, "ml-1m": 0.939}
-HINGE = {"loss": "square_hinge", "num_pos": 20, "num_neg": 20, "iterations": 120}
-ROUTES: dict[str, dict[str, Any]] = {
-    "MFAUC": {},  # the alternating route
-    "minibatch hinge": HINGE | {"solver": "minibatch"},
-    "minibatch logistic": HINGE | {"solver": "minibatch", "loss": "logistic"},
-    "blockwise hinge": HINGE | {"solver": "blockwise", "blocks": 2},
+DRAWN: dict[str, Any] = {"iterations": 120, "num_pos": 20, "num_neg": 20}
+ROUTES = {
+    "MFAUC": MFAUC(),  # the alternating route
+    "minibatch hinge": MFAUC(loss="square_hinge", solver=Minibatch(**DRAWN)),
+    "minibatch logistic": MFAUC(loss="logistic", solver=Minibatch(**DRAWN)),
+    "blockwise hinge": MFAUC(loss="square_hinge", solver=Blockwise(**DRAWN, blocks=2)),
 }
 
 
@@ -67,8 +62,8 @@ class Config:
         "lightfm BPR",
     )
     rank: int = 64
-    evaluated: int = dataclasses.field(default=10_000, metadata={"help": "users, at most"})
-    seconds: float = dataclasses.field(default=60.0, metadata={"help": "of a method, at most"})
+    evaluated: int = flags.option(10_000, "users, at most")
+    seconds: float = flags.option(60.0, "of a method, at most")
     users: int = 1_000_000
     items: int = 100_000
     positives: int = 20_000_000
@@ -101,10 +96,15 @@ def mfauc(
 ) -> dict:
     """One of our routes, on any data; what its first iteration takes longer when cold is compilation."""
     del dataset
-    model = MFAUC(**{"rank": config.rank, "progress": False, **ROUTES[name]})
+    model = ROUTES[name].with_params(rank=config.rank)
     cold, cached = compile_seconds(model, train)
     at = curve()
-    model.fit(train, callbacks=[lambda s, f, r: (s <= 10 or s % 10 == 0) and at.see(f.U, f.V)])
+
+    def told(s: int, found: Factors, record: dict) -> bool:
+        del record
+        return (s <= 10 or s % 10 == 0) and at.see(found.U, found.V)
+
+    model.fit(train, callbacks=[told], progress=False)
     warm = at.points[0][0]
     return {
         "points": at.points,
@@ -118,9 +118,8 @@ def compile_seconds(model: MFAUC, train: Interactions) -> tuple[float, float]:
 
     def first() -> float:
         jax.clear_caches()
-        begun = time.perf_counter()
-        dataclasses.replace(model, iterations=1).fit(train)
-        return time.perf_counter() - begun
+        short = model.with_params(solver__iterations=1)
+        return measure.timed(lambda: short.fit(train, progress=False), 1)[0]
 
     cold = first()
     with tempfile.TemporaryDirectory() as folder:
@@ -134,36 +133,20 @@ def compile_seconds(model: MFAUC, train: Interactions) -> tuple[float, float]:
     return cold, cached
 
 
-def peers(dataset: str) -> dict[str, tuple]:
+def tuned(dataset: str) -> dict[str, tuple]:
     """What was tuned for the peers."""
-    return variants.PEERS[TUNED_ON.get(dataset, dataset)]
+    return variants.TUNED[TUNED_ON.get(dataset, dataset)]
 
 
 def implicit(
     name: str, dataset: str, config: Config, train: Interactions, curve: Callable[[], Curve]
 ) -> dict:
-    """implicit's ALS or BPR, a point an iteration."""
-    import implicit.cpu.als
-    import implicit.cpu.bpr
-
-    threads = os.cpu_count() or 1
-    matrix = scipy.sparse.csr_matrix(train.to_scipy(), copy=True)
+    """implicit's ALS with a point after each iteration, or BPR after each fifth."""
     if name == "implicit ALS":
-        reg, alpha = peers(dataset)["als"]
-        model: Any = implicit.cpu.als.AlternatingLeastSquares(
-            config.rank,
-            regularization=reg,
-            alpha=alpha,
-            iterations=15,
-            random_state=0,
-            num_threads=threads,
-        )
-        every = 1
+        model, every = peers.implicit_als(config.rank, *tuned(dataset)["als"]), 1
     else:
-        model = implicit.cpu.bpr.BayesianPersonalizedRanking(
-            config.rank, iterations=100, random_state=0, num_threads=threads, learning_rate=0.05
-        )
-        every = 5
+        model, every = peers.implicit_bpr(config.rank, 100, learning_rate=0.05), 5
+    matrix = peers.rows(train)
     at = curve()
 
     def told(iteration: int, *_: Any) -> None:
@@ -178,20 +161,13 @@ def implicit(
 def lightfm(
     name: str, dataset: str, config: Config, train: Interactions, curve: Callable[[], Curve]
 ) -> dict:
-    """lightfm-next, a point an epoch; item biases become a column."""
-    from lightfm import LightFM
-
+    """lightfm-next, a point after each epoch."""
     loss = {"lightfm WARP": "warp", "lightfm BPR": "bpr"}[name]
-    rank, _, *alpha = peers(dataset)["warp"] if loss == "warp" else (config.rank, 0)
-    alphas = {"item_alpha": alpha[0], "user_alpha": alpha[0]} if alpha else {}
-    model: Any = LightFM(rank, loss=loss, random_state=0, **alphas)
-    matrix = scipy.sparse.coo_matrix(train.to_scipy(), copy=True)
+    rank, _, *alpha = tuned(dataset)["warp"] if loss == "warp" else (config.rank, 0)
+    model = peers.LightFM(train, loss, rank, *alpha)
     at = curve()
     for _ in range(30):
-        model.fit_partial(matrix, epochs=1, num_threads=os.cpu_count() or 1)
-        U = np.pad(model.user_embeddings, ((0, 0), (0, 1)), constant_values=1.0)
-        V = np.concatenate([model.item_embeddings, model.item_biases[:, None]], 1)
-        if at.see(U, V):
+        if at.see(*model.go_on(1)):
             break
     return {"points": at.points, "compile": 0.0, "cached": 0.0}
 
@@ -217,11 +193,9 @@ def load(dataset: str, config: Config) -> data.Split:
 
 
 def run(config: Config) -> list[dict]:
-    """A record a data set and method, its curve; on MovieLens 1M also the times of rows."""
-    import implicit.cpu.als  # noqa: F401  # its BLAS must be there to be limited
-
+    """One record per data set and method, its curve; on MovieLens 1M also the times of rows."""
     records = []
-    with threadpoolctl.threadpool_limits(1, "blas"):
+    with peers.one_blas_thread():
         for dataset in config.datasets:
             train, test = load(dataset, config)
             for name in config.methods:
@@ -235,23 +209,19 @@ def run(config: Config) -> list[dict]:
 
 
 def rows(config: Config, train: Interactions) -> dict[str, float]:
-    """Nanoseconds an item row, the best of three iterations (ours: of six)."""
+    """Nanoseconds per item row, the best of three iterations (ours: of six)."""
     found = {}
     for name in ("minibatch hinge", "blockwise hinge"):
         for batch in (128, 512):
-            settings = ROUTES[name] | {"iterations": 7, "batch": batch}
-            model = MFAUC(**{"rank": config.rank, "progress": False, **settings}).fit(train)
-            at = [record["seconds"] for record in model.history_]
-            items = train.num_users * (model.num_pos + model.num_neg)
-            found[f"{name}, {batch} users a batch"] = min(np.diff(at)) / items * 1e9
-    import implicit.cpu.bpr
-
-    bpr: Any = implicit.cpu.bpr.BayesianPersonalizedRanking(
-        config.rank, iterations=4, random_state=0, num_threads=os.cpu_count() or 1
+            setting = {"solver__iterations": 7, "solver__batch": batch}
+            model = ROUTES[name].with_params(rank=config.rank, **setting)
+            at = [record["seconds"] for record in model.fit(train, progress=False).history_]
+            items = train.num_users * (model.solver.num_pos + model.solver.num_neg)
+            found[f"{name}, {batch} users per batch"] = min(np.diff(at)) / items * 1e9
+    bpr, at = peers.implicit_bpr(config.rank, 4), []
+    bpr.fit(
+        peers.rows(train), show_progress=False, callback=lambda *_: at.append(time.perf_counter())
     )
-    at = []
-    matrix = scipy.sparse.csr_matrix(train.to_scipy(), copy=True)
-    bpr.fit(matrix, show_progress=False, callback=lambda *_: at.append(time.perf_counter()))
     found["implicit BPR"] = min(np.diff(at)) / (2 * train.nnz) * 1e9
     return found
 
@@ -263,7 +233,7 @@ def time_to(record: dict, auc: float, top: float = 0.0) -> float | None:
 
 
 def targets(records: list[dict], dataset: str) -> list[tuple[str, float | None, float]]:
-    """What is asked for, our ratio, and the largest ratio allowed."""
+    """What is compared, our ratio, and the largest ratio allowed."""
     by = {r["method"]: r for r in records if r["dataset"] == dataset and "method" in r}
     if dataset not in AUC_TO_REACH or not {"MFAUC", "implicit ALS", "lightfm WARP"} <= set(by):
         return []
@@ -306,7 +276,7 @@ def _ratio(ours: float | None, theirs: float | None) -> float | None:
 
 
 def draw(records: list[dict], out: str | pathlib.Path) -> list[pathlib.Path]:
-    """A figure a data set: AUC and p@5 against seconds."""
+    """One figure per data set: AUC and p@5 against seconds."""
     drawn = []
     curves = [r for r in records if "points" in r]
     for dataset in dict.fromkeys(r["dataset"] for r in curves):

@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
 
 def rows(records: list[dict]) -> list[Row]:
-    """A row a data set, setting and method, in the paper's order of methods."""
+    """One row per data set, setting and method, in the paper's order of methods."""
     fits = [r for r in records if r.get("kind") == "fit"]
     fits = results.latest(fits, ("dataset", "setting", "method", "seed"))
     groups: dict[tuple, list[dict]] = {}

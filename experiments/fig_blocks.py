@@ -29,7 +29,7 @@ class Config:
 
 
 def run(config: Config) -> list[dict]:
-    """A record an iteration: the block of each user and item, and the positives of each block."""
+    """One record per iteration: the block of each user and item, and the positives of each block."""
     X = protocol.load(config.dataset, "")
     rows, items = np.asarray(X.rows), np.asarray(X.indices)
     records = []

@@ -7,7 +7,7 @@ start N(0, .1²), averages from iteration 30 with η = 5. Five positives of each
 β of sigmoid and logistic and ρ of tanh are those with the largest true-positive rate at a fifth
 of false positives on the *training* positives, as the authors chose them.
 
-Two curves of each fit: on the held-out positives against the items that are neither trained on nor held
+Each fit has two curves: on the held-out positives against the items that are neither trained on nor held
 out; and as printed in the paper, where training positives count as negatives.
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 from experiments import flags, paper, protocol, results, style, together
 from mfauc_jax.data import splits
 from mfauc_jax.data.splits import Split
-from mfauc_jax.evaluation import metrics
+from mfauc_jax.evaluation import curves
 from mfauc_jax.model import MFAUC
 
 LOSSES: dict[str, dict[str, Any]] = {
@@ -32,7 +32,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "logistic": {"loss": "logistic"},
     "tanh": {"loss": "square_hinge", "weighting": "tanh"},
 }
-SWEPT = {"sigmoid": "beta", "logistic": "beta", "tanh": "rho"}
+SWEPT = {"sigmoid": "loss__beta", "logistic": "loss__beta", "tanh": "weighting__rho"}
 MAX_FPR = 0.2
 
 
@@ -42,13 +42,11 @@ class Config:
 
     datasets: tuple[str, ...] = ("synthetic1", "synthetic2")
     losses: tuple[str, ...] = tuple(LOSSES)
-    values: tuple[float, ...] = dataclasses.field(
-        default=(0.5, 1.0, 2.0), metadata={"help": "of β and ρ"}
-    )
+    values: tuple[float, ...] = flags.option((0.5, 1.0, 2.0), "of β and ρ")
     repeats: int = 5
-    iterations: int = dataclasses.field(default=500, metadata={"help": "T"})
+    iterations: int = flags.option(500, "T")
     rank: int = 8
-    limit: int = dataclasses.field(default=0, metadata={"help": "stop after so many new cells"})
+    limit: int = flags.option(0, "stop after so many new cells")
     results: str = "out/fig_roc.jsonl"
     out: str = "out"
 
@@ -57,7 +55,7 @@ QUICK = {"datasets": ("synthetic1",), "values": (1.0,), "repeats": 1, "iteration
 
 
 def run(config: Config) -> list[dict]:
-    """A cell a data set, loss and repeat: the curves at the β or ρ chosen."""
+    """One cell per data set, loss and repeat: the curves at the β or ρ chosen."""
     cells = results.Cells(config.results, config.limit)
 
     def group(job):
@@ -72,12 +70,18 @@ def run(config: Config) -> list[dict]:
             "rank": config.rank,
             "iterations": config.iterations,
             "values": list(config.values) if loss in SWEPT else [],
+            "model": results.described(_model(loss, config.iterations)),
         }
         for dataset in config.datasets
         for loss in config.losses
         for seed in range(config.repeats)
     ]
     return cells.run_together(jobs, _curves, group)
+
+
+def _model(loss: str, iterations: int, **changes: Any) -> MFAUC:
+    setting = {"penalty__reg": 0.0, "solver__iterations": iterations}
+    return MFAUC.authors(**LOSSES[loss], **setting, **changes)
 
 
 def _curves(jobs: list[dict]) -> list[dict[str, Any]]:
@@ -89,8 +93,8 @@ def _curves(jobs: list[dict]) -> list[dict[str, Any]]:
     models, trains = [], []
     for job, part in zip(jobs, parts, strict=True):
         for point in points:
-            setting = LOSSES[job["loss"]] | point | {"rank": job["rank"], "seed": job["seed"]}
-            models.append(MFAUC.authors(**setting, reg=0.0, iterations=job["iterations"]))
+            changes = {"rank": job["rank"], "seed": job["seed"], **point}
+            models.append(_model(job["loss"], job["iterations"], **changes))
             trains.append(part.train)
     fits = together.fit(models, trains)
     return [
@@ -101,18 +105,18 @@ def _curves(jobs: list[dict]) -> list[dict[str, Any]]:
 
 def _best(points: list[dict], fits: list[together.Fit], part: Split) -> dict[str, Any]:
     """The curves of the fit whose training positives are best ranked."""
-    at_end = [float(metrics.roc(f.factors, None, part.train, MAX_FPR).tpr[-1]) for f in fits]
+    at_end = [float(curves.roc(f.factors, None, part.train, MAX_FPR).tpr[-1]) for f in fits]
     best = int(np.argmax(at_end))
     found = {}
     for kind, seen in (("exact", part.train), ("printed", None)):
-        curve = metrics.roc(fits[best].factors, seen, part.test, MAX_FPR)
+        curve = curves.roc(fits[best].factors, seen, part.test, MAX_FPR)
         found[kind] = [round(float(y), 6) for y in curve.tpr]
-    auc = float(np.nanmean(metrics.auc(fits[best].factors, *part)))
+    auc = float(np.nanmean(curves.auc(fits[best].factors, *part)))
     return {
         "fpr": np.linspace(0, MAX_FPR, 101).round(6).tolist(),
         "tpr": found,
         "auc": auc,
-        "chosen": points[best],
+        "chosen": {name.rpartition("__")[2]: value for name, value in points[best].items()},
         "train_tpr": at_end,
         "objective": {"half": fits[best].half, "last": fits[best].last},
     }

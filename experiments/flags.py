@@ -9,11 +9,16 @@ from absl import app, flags
 _DEFINE = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float}
 
 
+def option(default: Any, text: str) -> Any:
+    """A field of a Config, and what `--help` says about it."""
+    return dataclasses.field(default=default, metadata={"help": text})
+
+
 def run(config_class: type, main: Callable[[Any], int | None]) -> None:
     """Parse the command line into `config_class` and call `main(config)`.
 
-    A field's type decides its flag: bool, int, float, str, or a tuple of strings (a comma list).
-    `metadata={"help": …}` documents it.
+    A field's type decides its flag: bool, int, float, str, or a tuple of these (a comma list).
+    `option` documents it.
     """
     for field in dataclasses.fields(config_class):
         default = field.default if field.default is not dataclasses.MISSING else None

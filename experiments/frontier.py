@@ -138,7 +138,7 @@ def gowalla_table(records: list[dict]) -> str:
 
 
 def draw(records: list[dict], out: str | pathlib.Path) -> list[pathlib.Path]:
-    """p@5 against AUC, a point a method, 95 % intervals, a panel a data set."""
+    """p@5 against AUC, one point per method with 95 % intervals, one panel per data set."""
     found = rows(records, METHODS, ALS)
     datasets = [name for name in TITLES if any(r.dataset == name for r in found)]
     figure, axes = style.panels(len(datasets), width=3.2, height=3.1)
@@ -163,7 +163,7 @@ def draw(records: list[dict], out: str | pathlib.Path) -> list[pathlib.Path]:
 
 
 def missed(records: list[dict]) -> list[str]:
-    """The targets of this study that the records do not meet; rows that were not run are not asked."""
+    """The targets of this study that the records do not meet; rows that were not run are left out."""
     found = {(r.dataset, r.method): r for r in rows(records, METHODS, ALS)}
     told = []
     for dataset, (auc, alone, above) in TARGETS.items():

@@ -2,14 +2,17 @@
 
     factors = methods.get("WRMF", "authors").fit(key, X, rank=8, reg=0.125)
 
-`authors`: as the authors' ranking tables ran them. MFAUC is Algorithm 1 with α times 1000, from an
-SVD, rows projected to norm 10. `ours`: the same objectives by the faster routes, the square loss
+`authors`: as the authors' ranking tables ran them (docs/derivations.md#authors). MFAUC is Algorithm 1 with α times
+1000, from an SVD, rows projected to norm 10. `ours`: the same objectives by the faster routes, the square loss
 alternating, the others in minibatches from an SVD. "tanh" weighs the square hinge; in minibatches it
-sees 30 negatives of a user and not 20, since a sampled inner sum biases it.
+sees 30 negatives of each user and not 20, since a sampled inner sum biases it.
+
+Every number of the paper's rows is written here, so that the defaults of the library may change without making
+another row of them: the records in results/ say the same numbers. "MFAUC" is our default, `MFAUC()` as it is today,
+whose penalties follow from the data's shape; "MFAUC tuned" multiplies them.
 
 "BPR" is Rendle et al.'s own weighting, all triples alike; "MFAUC logistic" is the same loss with
-all users alike, which the paper counts as its comparison with BPR (theory/README.md, E11). "MFAUC"
-is our default, whose penalties follow from the data's shape; "MFAUC tuned" multiplies them.
+all users alike, which the paper counts as its comparison with BPR (theory/README.md, E11).
 `tune` chooses by validation positives, never by the test ones.
 """
 
@@ -22,19 +25,54 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from mfauc_jax import MFAUC, baselines
+from mfauc_jax import (
+    MFAUC,
+    Alternating,
+    Averaging,
+    Fixed,
+    Minibatch,
+    Sequential,
+    baselines,
+    losses,
+    weightings,
+)
 from mfauc_jax._core import registry
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines import soft_impute, warp
 from mfauc_jax.data import splits
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.evaluation import metrics, ranking
+from mfauc_jax.evaluation import metrics
+from mfauc_jax.objective.losses import Loss
+from mfauc_jax.objective.weightings import Weighting
 
 REGS = tuple(2.0**-a for a in range(10))  # the authors' λ for MFAUC
 WRMF_REGS = tuple(2.0**a for a in range(1, -12, -2))  # 2¹, 2⁻¹, … 2⁻¹¹
 FINE = tuple(2.0**-a for a in (2, 2.5, 3, 3.5, 4, 5, 6))  # λ of the same in setting ours
 RHOS = (0.5, 1.0, 2.0, 5.0)
-STEPS = {"user_steps": 6, "item_steps": 3}  # of the alternating rows, as the records have them
+REG, RATE, ITERATIONS = "penalty__reg", "solver__learning_rate", "solver__iterations"
+STRENGTH = "penalty__strength"
+
+TABLES = Sequential(  # Algorithm 1 as the authors' ranking tables ran it
+    iterations=2000,
+    learning_rate=2.0**-4,
+    num_users=30,
+    num_items=10,
+    step_rule="thousand",
+    fixed_order=True,
+    new_user=True,
+    max_norm=10.0,
+    average=Averaging(start=100, eta=20.0, since=0),
+)
+SWEEPS = Alternating(iterations=8, user_steps=6, item_steps=3)
+BATCHES = Minibatch(  # later iterates weigh more in the average
+    iterations=40,
+    learning_rate=0.3,
+    optimiser="adagrad",
+    batch=128,
+    num_pos=10,
+    num_neg=20,
+    average=Averaging(start=0, eta=3.0),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,53 +92,40 @@ class Method:
 def mfauc(key: jax.Array, X: Interactions, *, model: MFAUC, **hyper: Any) -> Factors:
     """`model` with `hyper` set, fitted from the key."""
     seed = int(jax.random.bits(key, (), np.uint32) >> 1)
-    fitted = dataclasses.replace(model, seed=seed, progress=False, **hyper).fit(X)
-    return ranking.factors_of(fitted)
+    return model.with_params(seed=seed, **hyper).fit(X, progress=False).factors_
 
 
-def authors_model(loss: str = "square_hinge", **changes: Any) -> MFAUC:
+def authors_model(loss: Loss, weighting: Weighting = weightings.identity) -> MFAUC:
     """Algorithm 1 as the authors' ranking tables ran it."""
-    setting = {
-        "step_rule": "thousand",
-        "max_norm": 10.0,
-        "start": "svd",
-        "average_start": 100,
-        "average_eta": 20.0,
-        "iterations": 2000,
-        "learning_rate": 2.0**-4,
-        "reg": 2.0**-3,
-    }
-    return MFAUC.authors(loss, **(STEPS | setting | changes))
+    penalty = Fixed(reg=2.0**-3, spread=0.0)
+    return MFAUC.paper(loss, weighting=weighting, penalty=penalty, solver=TABLES, start="svd")
 
 
-def our_model(loss: str = "square_hinge", **changes: Any) -> MFAUC:
-    """The paper's objective by the route that suits it; later iterates weigh more in the average."""
-    setting = {"solver": "auto", "start": "svd", "average_start": 0, "average_eta": 3.0}
-    if loss != "square":
-        setting |= {"learning_rate": 0.3}
-    return MFAUC.paper(loss, **(STEPS | setting | changes))
+def our_model(loss: Loss, weighting: Weighting = weightings.identity) -> MFAUC:
+    """The paper's objective by the route that suits it."""
+    solver = SWEEPS if isinstance(loss, losses.Square) else BATCHES
+    if isinstance(weighting, weightings.Tanh):
+        solver = solver.replace(num_neg=30)
+    penalty = Fixed(reg=0.1, spread=0.0)
+    return MFAUC.paper(loss, weighting=weighting, penalty=penalty, solver=solver, start="svd")
 
 
 def _rows(
-    make: Callable[..., MFAUC],
-    tanh: Mapping[str, Any],
-    regs: Sequence[float],
-    large: Sequence[float] = (),
+    make: Callable[..., MFAUC], regs: Sequence[float], large: Sequence[float] = ()
 ) -> dict[str, Method]:
     """The eight MFAUC rows of the paper."""
     models = {
-        name: make(loss)
-        for name, loss in (
-            ("hinge", "square_hinge"),
-            ("square", "square"),
-            ("sigmoid", "sigmoid"),
-            ("logistic", "logistic"),
-        )
+        "hinge": make(losses.SquareHinge()),
+        "square": make(losses.Square()),
+        "sigmoid": make(losses.Sigmoid(beta=1.0)),
+        "logistic": make(losses.Logistic(beta=1.0)),
     }
-    models |= {f"tanh ρ={rho}": make(weighting="tanh", rho=rho, **tanh) for rho in RHOS}
+    models |= {
+        f"tanh ρ={rho}": make(losses.SquareHinge(), weightings.Tanh(rho=rho)) for rho in RHOS
+    }
     return {
         f"MFAUC {name}": Method(
-            partial(mfauc, model=model), {"reg": regs}, {"reg": large}, {"reg": 0.125}, model, True
+            partial(mfauc, model=model), {REG: regs}, {REG: large}, {REG: 0.125}, model, True
         )
         for name, model in models.items()
     }
@@ -118,7 +143,7 @@ AUTHORS: dict[str, Method] = {
         default={"reg": 2.0},
         in_paper=True,
     ),
-    **_rows(authors_model, {}, REGS),
+    **_rows(authors_model, REGS),
 }
 
 OURS: dict[str, Method] = {
@@ -136,10 +161,10 @@ OURS: dict[str, Method] = {
         {"alpha": 3.0, "reg": 10.0},
         in_paper=True,
     ),
-    **_rows(our_model, {"num_neg": 30}, FINE, REGS[:6]),
+    **_rows(our_model, FINE, REGS[:6]),
     "MFAUC": Method(partial(mfauc, model=MFAUC()), model=MFAUC()),
     "MFAUC tuned": Method(
-        partial(mfauc, model=MFAUC()), {"strength": (0.3, 0.4, 0.6, 0.8)}, model=MFAUC()
+        partial(mfauc, model=MFAUC()), {STRENGTH: (0.3, 0.4, 0.6, 0.8)}, model=MFAUC()
     ),
     "BPR": Method(baselines.get("bpr"), {"reg": (0.002, 0.02), "epochs": (20, 60)}),
     "Popularity": Method(lambda key, X, rank=None: baselines.get("popularity")(key, X)),
@@ -165,7 +190,7 @@ class Tuned(NamedTuple):
     """What `tune` found."""
 
     best: dict[str, Any]
-    scores: list[dict[str, Any]]  # a record a point: its values and its mean criterion
+    scores: list[dict[str, Any]]  # one record per point: its values and its mean criterion
 
 
 def tune(
@@ -187,7 +212,7 @@ def tune(
         X: the training positives.
         grid: what is tried; the method's own unless given.
         repeats: hold-outs.
-        per_user: positives of a user held out.
+        per_user: positives of each user held out.
         criterion: a key of `metrics.evaluate` at 5.
         fixed: hyper-parameters that are not tried, such as the rank.
     """

@@ -1,15 +1,15 @@
 """The comparison of Section 5: select on training positives, fit, rank what was held out.
 
 A cell is one selection, or one fit of (data set, setting, method, split). A split holds out five
-positives of every user. Hyper-parameters are chosen once a data set, as the authors did, on the
-training positives of its first split, by random hold-outs of three a user:
+positives of every user. Hyper-parameters are chosen once per data set, as the authors did, on the
+training positives of its first split, by random hold-outs of three per user:
 
 - `authors`: MFAUC by their two stages (`selection.authors_rule`), the others by F1@5.
 - `ours`: MFAUC's λ and where to stop by F1@5 among the points whose AUC is within .001 of the best;
   the others by F1@5.
 
 The fit then has all training positives. It reports the exact AUC and, beside it, the authors' AUC
-from one random negative.
+from one random negative. Data are read when the first cell needs them: finished cells are found without.
 """
 
 import dataclasses
@@ -20,13 +20,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments import methods, paper, results, together
-from experiments.methods import Method
-from mfauc_jax import MFAUC, data, routes
+from experiments import flags, methods, paper, results, together
+from experiments.methods import ITERATIONS, RATE, REG, Method
+from mfauc_jax import MFAUC, Minibatch, data
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data import splits, synthetic
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.evaluation import metrics
+from mfauc_jax.evaluation import curves, metrics
 from mfauc_jax.training import selection
 
 SYNTHETIC = {
@@ -41,64 +41,72 @@ ROWS = (*methods.AUTHORS, *BEYOND)
 SKIPPED_IF_LARGE = ("MFAUC tuned", "CLiMF", "Item-factor AUC")  # beyond the paper, and slow there
 
 
-def _help(default: Any, text: str) -> Any:
-    return dataclasses.field(default=default, metadata={"help": text})
-
-
 @dataclasses.dataclass(frozen=True)
 class Config:
     """What a table compares, and with how much effort."""
 
-    data_dir: str = _help("", "folder of the real data sets")
+    data_dir: str = flags.option("", "folder of the real data sets")
     datasets: tuple[str, ...] = ("synthetic2",)
     settings: tuple[str, ...] = ("authors", "ours")
-    methods: tuple[str, ...] = _help(("all",), "rows of the table, or all")
-    rank: int = _help(8, "k")
+    methods: tuple[str, ...] = flags.option(("all",), "rows of the table, or all")
+    rank: int = flags.option(8, "k")
     splits: int = 5
-    iterations: int = _help(500, "T, authors; theirs is 2000 at most")
-    select: bool = _help(True, "choose hyper-parameters; no: take each method's defaults")
-    select_splits: int = _help(2, "hold-outs of three a user, authors; 1 for ours")
-    select_iterations: int = _help(150, "T of each fit while selecting, authors; theirs is 1000")
+    iterations: int = flags.option(500, "T, authors; theirs is 2000 at most")
+    select: bool = flags.option(True, "choose hyper-parameters; no: take each method's defaults")
+    select_splits: int = flags.option(2, "hold-outs of three per user, authors; 1 for ours")
+    select_iterations: int = flags.option(
+        150, "T of each fit while selecting, authors; theirs is 1000"
+    )
     alphas: tuple[float, ...] = tuple(2.0**-a for a in range(1, 8))
     lambdas: tuple[float, ...] = tuple(2.0**-a for a in range(10))
-    stops: tuple[int, ...] = _help((30, 80), "T tried, ours, minibatch")
+    stops: tuple[int, ...] = flags.option((30, 80), "T tried, ours, minibatch")
     large_splits: int = 2
-    large_select: int = _help(30_000, "users are sampled until so many positives, minibatch")
+    large_select: int = flags.option(30_000, "users are sampled until so many positives, minibatch")
     large_stops: tuple[int, ...] = (12,)
-    limit: int = _help(0, "stop after so many new cells; 0: no limit")
+    limit: int = flags.option(0, "stop after so many new cells; 0: no limit")
     results: str = "out/table.jsonl"
 
 
 def run(config: Config) -> list[dict]:
-    """A record a selection and a fit; one that says so for a data set that is not there."""
+    """One record per selection and fit; one that says so for a data set that is needed and not there."""
     cells = results.Cells(config.results, config.limit)
     records = []
     for dataset in config.datasets:
         try:
-            X = load(dataset, config.data_dir)
+            for setting in config.settings:
+                records += _compare(config, cells, dataset, setting)
         except FileNotFoundError as error:
             job, note = {"kind": "missing", "dataset": dataset}, {"note": str(error).split("\n")[0]}
             records += cells.run([job], lambda job, note=note: note)
-            continue
-        for setting in config.settings:
-            rows = chosen(config, dataset, setting, X.nnz > LARGE)
-            hyper = {name: dict(method.default) for name, method in rows.items()}
-            if config.select:
-                jobs = [
-                    _select_job(config, dataset, setting, name, method, X.nnz > LARGE)
-                    for name, method in rows.items()
-                    if (method.large if X.nnz > LARGE else method.grid)
-                ]
-                found = cells.run(jobs, functools.partial(_select, X))
-                hyper |= {record["method"]: record["hyper"] for record in found}
-                records += found
-            jobs = [
-                _fit_job(config, dataset, setting, name, method, hyper[name], seed)
-                for name, method in rows.items()
-                for seed in range(config.large_splits if X.nnz > LARGE else config.splits)
-            ]
-            records += cells.run_together(jobs, functools.partial(_fit, X), _fitted_together)
     return records
+
+
+def _compare(config: Config, cells: results.Cells, dataset: str, setting: str) -> list[dict]:
+    """Every selection, then every fit with what was selected."""
+    large = is_large(dataset, config.data_dir)
+    rows = chosen(config, dataset, setting, large)
+    hyper = {name: dict(method.default) for name, method in rows.items()}
+    found, read = [], functools.partial(load, dataset, config.data_dir)
+    if config.select:
+        jobs = [
+            _select_job(config, dataset, setting, name, method, large)
+            for name, method in rows.items()
+            if (method.large if large else method.grid)
+        ]
+        found = cells.run(jobs, lambda job: _select(read(), job))
+        hyper |= {record["method"]: record["hyper"] for record in found}
+    jobs = [
+        _fit_job(config, dataset, setting, name, method, hyper[name], seed)
+        for name, method in rows.items()
+        for seed in range(config.large_splits if large else config.splits)
+    ]
+    return found + cells.run_together(jobs, lambda part: _fit(read(), part), _fitted_together)
+
+
+def is_large(dataset: str, data_dir: str) -> bool:
+    """Whether a data set has more than LARGE positives: as the paper prints, or those it has."""
+    printed = paper.DATASETS.get(dataset)
+    return (load(dataset, data_dir).nnz if printed is None else printed[2]) > LARGE
 
 
 @functools.cache
@@ -110,7 +118,7 @@ def load(dataset: str, data_dir: str) -> Interactions:
 
 
 def chosen(config: Config, dataset: str, setting: str, large: bool) -> dict[str, Method]:
-    """The rows asked for; all: those the paper prints for the data set, and ours beyond them."""
+    """The rows wanted; all: those the paper prints for the data set, and ours beyond them."""
     known = methods.SETTINGS[setting]
     if config.methods != ("all",):
         elsewhere = {name for rows in methods.SETTINGS.values() for name in rows} - set(known)
@@ -136,14 +144,14 @@ def _select_job(
         "seed": 0,
         "rank": config.rank,
         "splits": config.select_splits,
-        "model": _setting(method),
+        "model": _objects(method),
     }
     grid = {k: list(v) for k, v in (method.large if large else method.grid).items()}
     if method.model is not None and setting == "authors":
-        grid = {"learning_rate": list(config.alphas), "reg": list(config.lambdas)}
+        grid = {RATE: list(config.alphas), REG: list(config.lambdas)}
         job["iterations"] = config.select_iterations
-    elif method.model is not None and routes.choose(method.model) == "minibatch":
-        grid["iterations"] = list(config.large_stops if large else config.stops)
+    elif method.model is not None and isinstance(method.model.chosen_solver, Minibatch):
+        grid[ITERATIONS] = list(config.large_stops if large else config.stops)
         if large:
             job["positives"] = config.large_select
     if large or setting == "ours":
@@ -160,22 +168,16 @@ def _fit_job(config, dataset, setting, name, method, hyper, seed) -> dict[str, A
         "seed": seed,
         "rank": config.rank,
         "hyper": hyper,
-        "model": _setting(method),
+        "model": _objects(method),
     }
     if method.model is not None and setting == "authors":
-        job["hyper"] = {**hyper, "iterations": config.iterations}
+        job["hyper"] = {**hyper, ITERATIONS: config.iterations}
     return job
 
 
-def _setting(method: Method) -> dict[str, Any]:
-    """Every number of an MFAUC row, so that a changed default is another cell; 0, False and None go
-    without saying, so that a hyper-parameter that is new and off is none.
-    """
-    if method.model is None:
-        return {}
-    model = method.model.get_params()
-    idle = () if model["reg"] == "auto" else ("strength",)
-    return {k: v for k, v in model.items() if v and k not in (*selection.IDLE, *idle)}
+def _objects(method: Method) -> dict[str, Any]:
+    """What an MFAUC row consists of; a baseline is known by its name and hyper-parameters."""
+    return {} if method.model is None else results.described(method.model)
 
 
 def _split(X: Interactions, seed: int) -> splits.Split:
@@ -193,14 +195,14 @@ def _select(X: Interactions, job: dict) -> dict[str, Any]:
         return {"hyper": found.best, "scores": found.scores}
     if "positives" in job:
         train = splits.subsample_users(key, train, job["positives"])
-    model = dataclasses.replace(method.model, rank=job["rank"])
+    model = method.model.with_params(rank=job["rank"])
     if job["setting"] == "authors":
         best = selection.authors_rule(
             key,
-            dataclasses.replace(model, iterations=job["iterations"]),
+            model.with_params(**{ITERATIONS: job["iterations"]}),
             train,
-            learning_rates=job["grid"]["learning_rate"],
-            regs=job["grid"]["reg"],
+            learning_rates=job["grid"][RATE],
+            regs=job["grid"][REG],
             ranks=(job["rank"],),
             first_rank=job["rank"],
             splits=job["splits"],
@@ -240,8 +242,8 @@ def _fitted_together(job: dict) -> Any:
     """Algorithm 1 on all splits at once (and tanh at all ρ); other fits alone."""
     if job["setting"] != "authors" or not job["model"]:
         return id(job)
-    shape = {k: v for k, v in job["model"].items() if k != "rho"}
-    return job["dataset"], str(shape), job["rank"], job["hyper"]["iterations"]
+    shape = {**job["model"], "weighting": job["model"]["weighting"]["name"]}
+    return job["dataset"], str(shape), job["rank"], job["hyper"][ITERATIONS]
 
 
 def _fit(X: Interactions, jobs: list[dict]) -> list[dict[str, Any]]:
@@ -254,12 +256,13 @@ def _fit(X: Interactions, jobs: list[dict]) -> list[dict[str, Any]]:
         models, fits = _stable(models, [part.train for part in parts])
         return [
             _ranked(fit.factors, part, job)
-            | {"objective": {"half": fit.half, "last": fit.last}, "learning_rate": m.learning_rate}
+            | {"objective": {"half": fit.half, "last": fit.last}, "learning_rate": _rate(m)}
             for m, fit, part, job in zip(models, fits, parts, jobs, strict=True)
         ]
     (job,), (part,), (row,) = jobs, parts, rows
     if model is not None:
-        return [_ranked(_model(row, job).fit(part.train).factors_, part, job)]
+        fitted = _model(row, job).fit(part.train, progress=False)
+        return [_ranked(fitted.factors_, part, job)]
     hyper = {k: tuple(v) if isinstance(v, list) else v for k, v in job["hyper"].items()}
     found = row.fit(jax.random.key(job["seed"]), part.train, rank=job["rank"], **hyper)
     return [_ranked(found, part, job)]
@@ -276,22 +279,21 @@ def _stable(
         fits = together.fit(models, trains)
         if all(fit.last < fit.zero for fit in fits):  # not if nan
             return models, fits
-        slower = [(m.learning_rate or 1.0) / 2 for m in models]
-        models = [
-            dataclasses.replace(m, learning_rate=rate)
-            for m, rate in zip(models, slower, strict=True)
-        ]
+        models = [m.with_params(**{RATE: _rate(m) / 2}) for m in models]
+
+
+def _rate(model: MFAUC) -> float:
+    return model.get_params()[RATE]
 
 
 def _model(row: Method, job: dict) -> MFAUC:
     assert row.model is not None
-    setting = {"rank": job["rank"], "seed": job["seed"], "progress": False} | job["hyper"]
-    return dataclasses.replace(row.model, **setting)
+    return row.model.with_params(rank=job["rank"], seed=job["seed"], **job["hyper"])
 
 
 def _ranked(found: Factors, part: splits.Split, job: dict) -> dict[str, Any]:
     per_user = metrics.evaluate(found, *part, per_user=True)
-    one = metrics.one_negative_auc(jax.random.key(job["seed"] + 1), found, *part)
+    one = curves.one_negative_auc(jax.random.key(job["seed"] + 1), found, *part)
     return {"metrics": summary(per_user), "auc_one_negative": one}
 
 

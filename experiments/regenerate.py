@@ -34,20 +34,16 @@ ARTEFACTS = {  # by module; what the paper calls them
 TEXT_ONLY = ("tab_datasets",)  # the report sets it; there is no figure
 
 
-def _help(default: Any, text: str) -> Any:
-    return dataclasses.field(default=default, metadata={"help": text})
-
-
 @dataclasses.dataclass(frozen=True)
 class Config:
     """What to make, how thoroughly, and where."""
 
-    preset: str = _help("quick", "quick or paper")
-    only: tuple[str, ...] = _help(("all",), f"of {', '.join(ARTEFACTS)}")
-    out: str = _help("out", "folder of records, figures and report")
-    data_dir: str = _help("", "folder of the real data sets; without it they are left out")
-    draw_only: bool = _help(False, "figures and report from the records that are there")
-    limit: int = _help(0, "stop each artefact after so many new cells; 0: no limit")
+    preset: str = flags.option("quick", "quick or paper")
+    only: tuple[str, ...] = flags.option(("all",), f"of {', '.join(ARTEFACTS)}")
+    out: str = flags.option("out", "folder of records, figures and report")
+    data_dir: str = flags.option("", "folder of the real data sets; without it they are left out")
+    draw_only: bool = flags.option(False, "figures and report from the records that are there")
+    limit: int = flags.option(0, "stop each artefact after so many new cells; 0: no limit")
 
 
 def main(config: Config) -> int:
@@ -102,11 +98,16 @@ def configured(module: Any, name: str, config: Config) -> Any:
 
 
 def _same(its: Any, records: list[dict]) -> bool:
-    """Whether whole-run records are of this config, its folders apart."""
+    """Whether whole-run records are of this config, whatever its folders.
+
+    Where data were missing, another folder of data is worth another run; no folder at all is not.
+    """
+    ignored = {"out", "results", "limit", "data_dir"}
+    if getattr(its, "data_dir", "") and any(r.get("note") for r in records):
+        ignored.remove("data_dir")
 
     def plain(values: dict) -> dict:
-        kept = {k: v for k, v in values.items() if k not in ("out", "results", "limit")}
-        return json.loads(json.dumps(kept))
+        return json.loads(json.dumps({k: v for k, v in values.items() if k not in ignored}))
 
     mine = plain(dataclasses.asdict(its))
     return bool(records) and all(plain(r.get("config", {})) == mine for r in records)

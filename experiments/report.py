@@ -229,8 +229,8 @@ def _cell(row: Row, column: str) -> str:
     ours = _n(row.ours[column])
     if row.paper is None:
         return f"{ours} ± {_n(row.half[column])}"
-    apart = row.ours[column] - row.paper[column]
-    return f"{ours} ({_n(row.paper[column])}) {apart:+.3f} ± {_n(row.reach[column])}".replace(
+    difference = row.ours[column] - row.paper[column]
+    return f"{ours} ({_n(row.paper[column])}) {difference:+.3f} ± {_n(row.reach[column])}".replace(
         "0.", "."
     )
 

@@ -1,6 +1,8 @@
 """Records of what was run: JSON lines that carry config, seed, commit, device and versions.
 
-`write` keeps the records of a run as a whole; `Cells` keeps each piece of a long one as it finishes.
+`write` keeps the records of a run as a whole; `Cells` keeps each piece of a long one as it finishes. A piece
+is known by its job; of a model a job says the objects it consists of (`described`), and nothing about objects
+that it does not use.
 """
 
 import dataclasses
@@ -19,6 +21,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
+
+from mfauc_jax import MFAUC
+from mfauc_jax._core import settings
 
 VERSIONED = ("jax", "optax", "numpy", "scipy", "implicit", "lightfm-next", "recometrics")
 
@@ -65,12 +70,12 @@ def read(path: str | os.PathLike) -> list[dict]:
     return [json.loads(line) for line in whole.decode().splitlines() if line]
 
 
-class Enough(Exception):  # noqa: N818  # not an error: what was asked for
-    """As many new cells as were asked for are done."""
+class Enough(Exception):  # noqa: N818  # not an error: what was wanted
+    """As many new cells as were wanted are done."""
 
 
 class Cells:
-    """Finished pieces of work in one file, a line each, appended the moment they finish.
+    """Finished pieces of work in one file, one line per piece, appended the moment it finishes.
 
     A cell is known by its job: plain values that say all that decides its outcome. A finished cell
     is read back; one with a changed setting is another cell.
@@ -149,9 +154,37 @@ class Cells:
 CALLED = ("kind", "dataset", "setting", "method", "loss", "seed")
 
 
+PARTS = ("loss", "weighting", "weights", "penalty", "solver", "start")
+
+
+def described(model: MFAUC) -> dict[str, Any]:
+    """The objects of a model with every number of theirs, as JSON: what a cell of the model is known by.
+
+    "auto" is described as the solver that it stands for. The rank and the seed are the job's own.
+    """
+    return {
+        k: v
+        for k, v in model.with_params(solver=model.chosen_solver).describe().items()
+        if k in PARTS
+    }
+
+
+def rebuilt(parts: dict[str, Any], rank: int, seed: int = 0) -> MFAUC:
+    """The model that `described` described."""
+    specs = MFAUC.specs()
+    objects = {name: settings.from_description(specs[name], parts[name]) for name in PARTS}
+    return MFAUC(rank=rank, seed=seed, **objects)
+
+
 def identity(job: dict) -> str:
-    """A fingerprint of the job."""
-    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:16]
+    """A fingerprint of the job. None and False go without saying: a new field that is off makes no other cell."""
+    return hashlib.sha256(json.dumps(_said(job), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _said(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {k: _said(v) for k, v in value.items() if v is not None and v is not False}
 
 
 def latest(records: Iterable[dict], by: Sequence[str]) -> list[dict]:
@@ -182,3 +215,16 @@ def artefact(
     for path in draw(read(config.results), config.out):
         print(path)
     return 0
+
+
+def judged(
+    run: Callable[[Any], list[dict]],
+    draw: Callable[[list[dict]], None],
+    met: Callable[[dict], bool],
+    config: Any,
+) -> int:
+    """What a benchmark's command does: run, keep, print; the exit code is 1 if a record misses its targets."""
+    records = run(config)
+    write(config.results, config, records)
+    draw(records)
+    return 0 if all(map(met, records)) else 1

@@ -2,40 +2,31 @@
 
     python -m experiments.study_top --data_dir=DIR [--parts=methods,levers,gowalla,picture]
 
-Five positives a user are held out. Everything was chosen on the split seeds 0–4; what is reported are
+Five positives per user are held out. Everything was chosen on the split seeds 0–4; what is reported are
 the split seeds from `first_seed` on, the same splits for all. implicit's ALS has the settings that were
-tuned for these data (the best found at k = 64), lightfm-next's WARP likewise; `MFAUC()` has none. Differences
-are paired: one a split seed, Student's interval over the seeds. Gowalla has its published split; what
-was tried there was tried on a fifth of each user's training positives (`gowalla-validation`), and only the
-best of it by Recall@20 sees the test positives, beside the default.
+tuned for these data (the best found at k = 64), lightfm-next's WARP likewise (docs/derivations.md#peers); `MFAUC()`
+has none. Differences are paired: one per split seed, Student's interval over the seeds. Gowalla has its published
+split; what was tried there was tried on a fifth of each user's training positives (`gowalla-validation`), and only
+the best of it by Recall@20 sees the test positives, beside the default.
 """
 
 import dataclasses
 import functools
-import os
 import sys
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
-import threadpoolctl
 
-from experiments import bench_baselines, flags, frontier, results
+from experiments import flags, frontier, peers, results
 from experiments.frontier import COLUMNS
-from experiments.variants import GOWALLA, LEVERS, METHODS, OURS, PEERS, PICTURED, TITLES
+from experiments.variants import GOWALLA, LEVERS, METHODS, OURS, PICTURED, TITLES, TUNED
 from mfauc_jax import MFAUC, data
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines import wrmf
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation import metrics
-from mfauc_jax.objective import penalties
-from mfauc_jax.objective import weights as item_weights
-
-
-def _help(default: Any, text: str) -> Any:
-    return dataclasses.field(default=default, metadata={"help": text})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,28 +34,28 @@ class Config:
     """Which data and parts, on how many splits."""
 
     data_dir: str = "data"
-    parts: tuple[str, ...] = _help(
+    parts: tuple[str, ...] = flags.option(
         ("picture", "methods", "levers", "gowalla"), "which of these to run"
     )
     datasets: tuple[str, ...] = tuple(TITLES)
     lever_datasets: tuple[str, ...] = ("ml-100k",)
-    methods: tuple[str, ...] = _help(("all",), "rows of METHODS, or all")
-    levers: tuple[str, ...] = _help(("all",), "rows of LEVERS, or all")
-    first_seed: int = _help(100, "the first split seed; 0–4 were for choosing")
-    seeds: int = _help(10, "splits of MovieLens 100K")
-    seeds_large: int = _help(5, "splits of the larger data sets")
-    lever_seeds: int = _help(5, "splits for the levers")
+    methods: tuple[str, ...] = flags.option(("all",), "rows of METHODS, or all")
+    levers: tuple[str, ...] = flags.option(("all",), "rows of LEVERS, or all")
+    first_seed: int = flags.option(100, "the first split seed; 0–4 were for choosing")
+    seeds: int = flags.option(10, "splits of MovieLens 100K")
+    seeds_large: int = flags.option(5, "splits of the larger data sets")
+    lever_seeds: int = flags.option(5, "splits for the levers")
     held_out: int = 5
     rank: int = 64
     gowalla_ranks: tuple[int, ...] = (64, 128, 256, 512)
-    limit: int = _help(0, "stop after so many new cells")
+    limit: int = flags.option(0, "stop after so many new cells")
     results: str = "out/study_top.jsonl"
     out: str = "out"
-    images: str = _help("out", "where the picture of the penalty goes; docs/images has it")
+    images: str = flags.option("out", "where the picture of the penalty goes; docs/images has it")
 
 
 def run(config: Config) -> list[dict]:
-    """A cell a data set, split and method, the splits outermost."""
+    """One cell per data set, split and method, the splits outermost."""
     unknown = set(config.parts) - {"picture", "methods", "levers", "gowalla"}
     if unknown:
         raise ValueError(
@@ -72,9 +63,9 @@ def run(config: Config) -> list[dict]:
         )
     cells = results.Cells(config.results, config.limit)
     records = []
-    with threadpoolctl.threadpool_limits(1, "blas"):
+    with peers.one_blas_thread():
         if "picture" in config.parts:
-            job = {"kind": "picture", "dataset": config.datasets[0], "seed": 0, "rank": config.rank}
+            job = _picture_job(config)
             records += cells.run([job], functools.partial(_scores, config))
         if "methods" in config.parts:
             jobs = _jobs(config, config.datasets, _chosen(METHODS, config.methods), config.seeds)
@@ -109,7 +100,7 @@ def _jobs(
             "seed": config.first_seed + s,
             "rank": config.rank,
             "held_out": config.held_out,
-            "change": _settings(name, change),
+            "model": setting(change, config.rank, name),
         }
         for name in datasets
         for s in range(seeds if name == "ml-100k" else config.seeds_large)
@@ -117,14 +108,17 @@ def _jobs(
     ]
 
 
-def _settings(dataset: str, change: dict[str, Any]) -> dict[str, Any]:
-    """The change with the peers' tuned numbers in it, so that the cell says them."""
-    if "peer" not in change:
-        return change
-    if dataset not in PEERS:
-        raise ValueError(f"no tuned peers for {dataset!r}: choose from {', '.join(PEERS)}")
-    which = "warp" if change["peer"] == "warp" else "als"
-    return {**change, "tuned": list(PEERS[dataset][which])}
+def setting(change: dict[str, Any], rank: int, dataset: str = "") -> dict[str, Any]:
+    """All numbers of a row: of a peer those tuned for the data set, of ours those of its objects."""
+    if "peer" in change:
+        if dataset not in TUNED:
+            raise ValueError(f"no tuned peers for {dataset!r}: choose from {', '.join(TUNED)}")
+        which = "warp" if change["peer"] == "warp" else "als"
+        return {**change, "tuned": list(TUNED[dataset][which])}
+    changed = {name: value for name, value in change.items() if name != "seeds"}
+    model = MFAUC(rank=rank).with_params(**changed)
+    repeated = {"seeds": change["seeds"]} if "seeds" in change else {}
+    return {"rank": model.rank, **results.described(model), **repeated}
 
 
 @functools.lru_cache(1)
@@ -139,38 +133,31 @@ def _split(name: str, data_dir: str, seed: int, held_out: int) -> data.Split:
 
 def _fit_and_rank(config: Config, job: dict) -> dict[str, float]:
     train, test = _split(job["dataset"], config.data_dir, job["seed"], job["held_out"])
-    factors = fitted(job["change"], train, job["rank"])
+    factors = fitted(job["model"], train, job["rank"])
     found = metrics.evaluate(factors, train, test)
     return {name: found[name] for name in COLUMNS.values()}
 
 
-def fitted(change: dict[str, Any], train: Interactions, rank: int) -> Factors:
-    """A peer's factors, or those of `MFAUC` with fields, constants of its rule, or seeds changed."""
-    if "peer" in change:
-        return _peer(change, train, rank)
-    rule = {k.removeprefix("rule."): v for k, v in change.items() if k.startswith("rule.")}
-    fields = {k: v for k, v in change.items() if not k.startswith("rule.") and k != "seeds"}
-    model = MFAUC(**{"rank": rank, "progress": False, **fields})
-    if rule:
-        weights = item_weights.make(train, model.tau, model.tau_neg, model.user_power)
-        scale = penalties.rule(train, weights, **{"strength": model.strength, **rule})
-        model.set_params(reg=scale.reg, spread=scale.spread)
+def fitted(row: dict[str, Any], train: Interactions, rank: int) -> Factors:
+    """The factors of a row as `setting` says it: a peer's at this rank, or ours, of several seeds side by side."""
+    if "peer" in row:
+        return _peer(row, train, rank)
     fits = [
-        dataclasses.replace(model, seed=s).fit(train).factors_
-        for s in range(change.get("seeds", 1))
+        results.rebuilt(row, row["rank"], seed).fit(train, progress=False).factors_
+        for seed in range(row.get("seeds", 1))
     ]
     U, V = (jnp.concatenate(parts, axis=1) for parts in zip(*fits, strict=True))  # scores add up
     return Factors(U, V)
 
 
-def _peer(change: dict[str, Any], train: Interactions, rank: int) -> Factors:
-    if change["peer"] == "warp":
-        return _warp(train, *change["tuned"])
-    reg, alpha = change["tuned"]
-    if change["peer"] == "als":
-        setting = bench_baselines.Setting(rank, reg, alpha, rank, 0)
-        return bench_baselines.wrmf_pair(setting, 15)[1](0, train)
-    power = change.get("reg_power", 0.0)
+def _peer(row: dict[str, Any], train: Interactions, rank: int) -> Factors:
+    if row["peer"] == "warp":
+        own_rank, epochs, *alpha = row["tuned"]
+        return peers.LightFM(train, "warp", own_rank, *alpha).go_on(epochs)
+    reg, alpha = row["tuned"]
+    if row["peer"] == "als":
+        return peers.implicit_factors(peers.implicit_als(rank, reg, alpha), train)
+    power = row.get("reg_power", 0.0)
     scaled = wrmf.scaled_reg(train, 1.0, power, 1 / alpha)[0].mean()  # mean λ_i stays the tuned λ
     return wrmf.fit(
         jax.random.key(0),
@@ -185,18 +172,6 @@ def _peer(change: dict[str, Any], train: Interactions, rank: int) -> Factors:
     )
 
 
-def _warp(train: Interactions, rank: int, epochs: int, alpha: float = 0.0) -> Factors:
-    """lightfm-next's WARP; its item biases become a last column."""
-    from lightfm import LightFM
-
-    model: Any = LightFM(rank, loss="warp", item_alpha=alpha, user_alpha=alpha, random_state=0)
-    writable = scipy.sparse.coo_matrix(train.to_scipy(), copy=True)
-    model.fit(writable, epochs=epochs, num_threads=os.cpu_count() or 1)
-    U = np.pad(model.user_embeddings, ((0, 0), (0, 1)), constant_values=1.0)
-    V = np.concatenate([model.item_embeddings, model.item_biases[:, None]], 1)
-    return Factors(jnp.asarray(U), jnp.asarray(V))
-
-
 def _gowalla(config: Config, cells: results.Cells) -> list[dict]:
     """Every variant on validation positives; the best of them at every rank on test."""
     ranks = config.gowalla_ranks
@@ -209,14 +184,15 @@ def _gowalla(config: Config, cells: results.Cells) -> list[dict]:
 
 
 def _gowalla_job(kind: str, method: str, change: dict, rank: int) -> dict:
-    return {"kind": kind, "dataset": "gowalla", "method": method, "rank": rank, "change": change}
+    row = setting(change, rank)
+    return {"kind": kind, "dataset": "gowalla", "method": method, "rank": rank, "model": row}
 
 
 def _gowalla_fit(config: Config, job: dict) -> dict[str, float]:
     train, test = _published(config.data_dir)
     if job["kind"] == "gowalla-validation":
         train, test = next(data.splits.k_fold(jax.random.key(0), train, 5))
-    found = metrics.evaluate(fitted(job["change"], train, job["rank"]), train, test, at=(20,))
+    found = metrics.evaluate(fitted(job["model"], train, job["rank"]), train, test, at=(20,))
     return {name: found[name] for name in ("recall@20", "ndcg@20", "auc")}
 
 
@@ -225,24 +201,32 @@ def _published(data_dir: str) -> data.Split:
     return data.load_split("gowalla", data_dir)
 
 
+def _picture_job(config: Config) -> dict[str, Any]:
+    rows = {name: setting(change, config.rank) for name, change in PICTURED.items()}
+    job = {"kind": "picture", "dataset": config.datasets[0], "seed": 0, "rank": config.rank}
+    return {**job, "model": rows}
+
+
 def _scores(config: Config, job: dict) -> dict[str, Any]:
     """One user's scores without and with the penalty: the user of median AUC among the active."""
     train, test = _split(job["dataset"], config.data_dir, job["seed"], config.held_out)
-    models = {p: fitted(c, train, job["rank"]) for p, c in PICTURED.items()}
+    models = {name: fitted(row, train, job["rank"]) for name, row in job["model"].items()}
     auc = metrics.evaluate(models[OURS], train, test, per_user=True)
     lengths = np.diff(np.asarray(train.indptr))[auc["user"]]
     active = np.flatnonzero(lengths >= np.quantile(lengths, 0.5))
     place = active[np.argsort(auc["auc"][active], kind="stable")[len(active) // 2]]
     user = int(auc["user"][place])
-    seen, held = (np.asarray(X.indices)[X.indptr[user] : X.indptr[user + 1]] for X in (train, test))
-    negative = np.setdiff1d(np.arange(train.num_items), np.concatenate([seen, held]))
+    seen, held_out = (
+        np.asarray(X.indices)[X.indptr[user] : X.indptr[user + 1]] for X in (train, test)
+    )
+    negative = np.setdiff1d(np.arange(train.num_items), np.concatenate([seen, held_out]))
     found = {}
     for name, (U, V) in models.items():
         s = np.asarray(V @ U[user], float)
         s = (s - s[negative].mean()) / (s[seen].mean() - s[negative].mean())
         found[name] = {
             k: np.round(s[v], 4).tolist()
-            for k, v in (("seen", seen), ("held out", held), ("negative", negative))
+            for k, v in (("seen", seen), ("held out", held_out), ("negative", negative))
         }
     return {"user": user, "scores": found}
 

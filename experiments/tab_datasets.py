@@ -35,7 +35,7 @@ class Config:
 
 
 def run(config: Config) -> list[dict]:
-    """A record a data set and filter: the paper's sizes and ours, or why there are none."""
+    """One record per data set and filter: the paper's sizes and ours, or why there are none."""
     records = []
     for name in config.datasets:
         if name in SYNTHETIC:

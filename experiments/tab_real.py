@@ -7,7 +7,6 @@ it is 64 for every row.
 """
 
 import dataclasses
-import pathlib
 from functools import partial
 
 from experiments import flags, protocol, results, table_figure
@@ -31,15 +30,8 @@ QUICK = {
     "methods": ("WRMF", "MFAUC hinge", "MFAUC square", "MFAUC", "Popularity"),
 }
 
-
-def run(config: Config) -> list[dict]:
-    """See `protocol`."""
-    return protocol.run(config)
-
-
-def draw(records: list[dict], out: str | pathlib.Path) -> list[pathlib.Path]:
-    """p@5 and AUC of every row, the paper's beside ours."""
-    return table_figure.draw(records, out, "tab_real")
+run = protocol.run
+draw = partial(table_figure.draw, name="tab_real")
 
 
 if __name__ == "__main__":

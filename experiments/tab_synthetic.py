@@ -6,7 +6,6 @@ Synthetic1 is here the matrix the authors' table used, about 413 × 200, not the
 """
 
 import dataclasses
-import pathlib
 from functools import partial
 
 from experiments import flags, protocol, results, table_figure
@@ -37,15 +36,8 @@ QUICK = {
     ),
 }
 
-
-def run(config: Config) -> list[dict]:
-    """See `protocol`."""
-    return protocol.run(config)
-
-
-def draw(records: list[dict], out: str | pathlib.Path) -> list[pathlib.Path]:
-    """p@5 and AUC of every row, the paper's beside ours."""
-    return table_figure.draw(records, out, "tab_synthetic")
+run = protocol.run
+draw = partial(table_figure.draw, name="tab_synthetic")
 
 
 if __name__ == "__main__":

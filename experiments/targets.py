@@ -41,11 +41,13 @@ def check(rows: list[Row]) -> list[Check]:
     found = []
     for row in rows:
         if row.setting == "authors" and row.method in COMPARED and row.paper:
-            apart = {c: row.ours[c] - row.paper[c] for c in COLUMNS}
-            worst = max(COLUMNS, key=lambda c: abs(apart[c]))
+            differences = {c: row.ours[c] - row.paper[c] for c in COLUMNS}
+            worst = max(COLUMNS, key=lambda c: abs(differences[c]))
             name = f"{paper.TITLES[row.dataset]}, {row.method}, authors"
-            text = f"{apart[worst]:+.3f} in {worst}, {row.splits} splits"
-            found.append(Check(name, "within .03 of the paper", text, abs(apart[worst]) <= NEAR))
+            text = f"{differences[worst]:+.3f} in {worst}, {row.splits} splits"
+            found.append(
+                Check(name, "within .03 of the paper", text, abs(differences[worst]) <= NEAR)
+            )
     for dataset, level in LEVEL.items():
         mine = [r for r in rows if r.dataset == dataset and r.method.startswith("MFAUC")]
         if not mine:
@@ -77,8 +79,8 @@ def why(row: Row) -> str:
     """One line where some column's interval excludes the paper's value; else nothing."""
     if row.paper is None:
         return ""
-    apart = [c for c in paper.COLUMNS if abs(row.ours[c] - row.paper[c]) > row.reach[c] + 5e-4]
-    if not apart:
+    beyond = [c for c in paper.COLUMNS if abs(row.ours[c] - row.paper[c]) > row.reach[c] + 5e-4]
+    if not beyond:
         return ""
     if row.dataset in LARGE and "MFAUC" in row.method and row.ours["auc"] < row.paper["auc"] - 0.01:
         return SHORT
@@ -86,7 +88,7 @@ def why(row: Row) -> str:
         return BUG
     if row.method == "SoftImpute":
         return GONE if row.dataset == "synthetic1_table" else PATH
-    if apart == ["auc"]:
+    if beyond == ["auc"]:
         return "AUC only: exact here, one random negative in the paper (± .005)"
     if row.setting == "authors" and row.method == "MFAUC logistic":
         return LONG
@@ -99,7 +101,7 @@ def why(row: Row) -> str:
         return f"{draw}; one selection on a reduced grid"
     if row.method == "WRMF":
         return "α is tuned, too; the paper has α = 1"
-    better = all(row.ours[c] > row.paper[c] for c in apart)
+    better = all(row.ours[c] > row.paper[c] for c in beyond)
     return (
         "better optimised: the paper's SGD “would not converge adequately for many parameter sets”"
         if better

@@ -1,6 +1,6 @@
 """Fits of one shape on several splits as one program: a small fit hardly fills a core.
 
-`sweep` maps over hyper-parameters on one data set, with shared draws; here every fit has its own data,
+`batched` maps over hyper-parameters on one data set, with shared draws; here every fit has its own data,
 start and random stream, and finds what it would find alone.
 """
 
@@ -12,14 +12,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from mfauc_jax import routes
 from mfauc_jax._core import host
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.model import MFAUC
 from mfauc_jax.objective import exact
-from mfauc_jax.objective import weights as item_weights
-from mfauc_jax.solvers import starts
 
 
 class Fit(NamedTuple):
@@ -36,32 +33,28 @@ def fit(models: Sequence[MFAUC], trains: Sequence[Interactions]) -> list[Fit]:
 
     Models may differ in numbers (seed, λ, α, β, ρ) only, matrices in anything but their sizes.
     """
-    weights = [
-        item_weights.make(X, m.tau, m.tau_neg, m.user_power)
-        for m, X in zip(models, trains, strict=True)
-    ]
-    objectives = [routes.objective(*each) for each in zip(models, trains, weights, strict=True)]
-    solvers = [routes.solver(m, o) for m, o in zip(models, objectives, strict=True)]
-    keys = [host.keys(m.seed, 2) for m in models]
-    states, data = [], []
-    for m, X, w, solver, key in zip(models, trains, weights, solvers, keys, strict=True):
-        if m.start == "svd":
-            start = starts.randomised_svd(key[0], X, m.rank)
-        else:
-            start = starts.gaussian(key[0], *X.shape, m.rank, m.start_scale)
-        states.append(solver.init(start))
-        data.append(solver.prepare(X, w))
-    steps = [solver.step for solver in solvers]
+    problems = [model.problem(X) for model, X in zip(models, trains, strict=True)]
+    keys = [host.keys(model.seed, 2) for model in models]
+    programs, states, data = [], [], []
+    for model, problem, key in zip(models, problems, keys, strict=True):
+        solver = model.chosen_solver
+        programs.append((solver, solver.seen_by_step(problem.objective)))
+        begin = solver.start(model.start, key[0], problem.X, model.rank)
+        states.append(solver.init(problem, begin))
+        data.append(solver.prepare(problem))
     streams = jnp.stack([key[1] for key in keys])
-    (numbers, of_step), (data, of_data), (state, of_state) = map(_stack, (steps, data, states))
+    (numbers, of_step), (data, of_data), (state, of_state) = map(_stack, (programs, data, states))
     state = jax.tree.unflatten(of_state, state)
-    plans = [exact.plan(*each) for each in zip(objectives, trains, weights, strict=True)]
+    plans = [exact.plan(p.objective, p.X, p.weights) for p in problems]
 
     def theta(average) -> list[float]:
         found = _unstack(average, len(models))
-        return [float(exact.value(*each)) for each in zip(objectives, found, plans, strict=True)]
+        return [
+            float(exact.value(problem.objective, factors, plan))
+            for problem, factors, plan in zip(problems, found, plans, strict=True)
+        ]
 
-    iterations = models[0].iterations or routes.DEFAULTS[routes.choose(models[0])][0]
+    iterations = models[0].chosen_solver.iterations
     half = []
     for s in range(iterations):
         state = _step(of_step, of_data, numbers, streams, state, data)
@@ -75,8 +68,9 @@ def fit(models: Sequence[MFAUC], trains: Sequence[Interactions]) -> list[Fit]:
 @partial(jax.jit, static_argnums=(0, 1))
 def _step(of_step, of_data, numbers, keys, states, data):
     def one(numbers, key, state, data):
-        step, data = jax.tree.unflatten(of_step, numbers), jax.tree.unflatten(of_data, data)
-        return step(jax.random.fold_in(key, state.iteration), state, data)[0]
+        solver, objective = jax.tree.unflatten(of_step, numbers)
+        data = jax.tree.unflatten(of_data, data)
+        return solver.step(objective, jax.random.fold_in(key, state.iteration), state, data)[0]
 
     return jax.vmap(one)(numbers, keys, states, data)
 

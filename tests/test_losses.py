@@ -59,7 +59,7 @@ def test_a_sweep_over_beta_compiles_once():
     ("call", "says"),
     [
         (lambda: equation.make("sqare"), "did you mean 'square'"),
-        (lambda: equation.make("zzz"), "must be one of square_hinge, square, sigmoid, logistic"),
+        (lambda: equation.make("zzz"), "choose from square_hinge, square, sigmoid, logistic"),
         (lambda: losses.Sigmoid(beta=-1.0), "beta = -1.0"),
         (lambda: losses.Logistic(beta=float("nan")), "beta = nan"),
         (lambda: equation.make(weighting="tan"), "did you mean 'tanh'"),
@@ -89,5 +89,5 @@ def test_your_own_loss_is_one_function():
     loss = equation.make(partial(exponential, beta=2.0)).loss
     assert isinstance(loss, losses.Loss) and float(loss(1.0)) == pytest.approx(np.exp(-2.0))
     assert (loss.name, loss.beta) == ("exponential", 2.0)
-    with pytest.raises(TypeError, match=r"loss = 3.0 must be one of .*family Loss"):
+    with pytest.raises(TypeError, match=r"3.0 is not a Loss"):
         equation.make(3.0)

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -34,9 +37,15 @@ def test_the_papers_rows_are_there():
     assert methods.WRMF_REGS == (2.0, 0.5, 0.125, 2**-5, 2**-7, 2**-9, 2**-11)
 
 
+def test_importing_the_rows_leaves_the_choice_of_devices_open():
+    code = "import experiments.regenerate, jax; jax.config.update('jax_num_cpu_devices', 2)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name", ["SoftImpute", "MFAUC tanh ρ=2.0", "Popularity"])
 def test_rows_fit_by_key(name, X):
-    hyper = {"iterations": 2} if "MFAUC" in name else {}
+    hyper = {"solver__iterations": 2} if "MFAUC" in name else {}
     factors = methods.get(name).fit(KEY, X, rank=3, **hyper)
     assert isinstance(factors, Factors) and factors.V.shape[0] == 24
     assert np.isfinite(factors.U).all()

@@ -131,9 +131,9 @@ def test_selection_sees_training_positives_only_and_its_choice_is_in_the_fit(
 
     def choose(key, model, X, *args, **options):
         seen.append(X)
-        row = {"reg": 0.5, "iterations": 7, "f1@5": 0.1, "auc": 0.9}
+        row = {"penalty__reg": 0.5, "solver__iterations": 7, "f1@5": 0.1, "auc": 0.9}
         found = {
-            "best": {"reg": 0.5, "learning_rate": 0.1, "rank": 2},
+            "best": {"penalty__reg": 0.5, "solver__learning_rate": 0.1, "rank": 2},
             "before": None,
             "table": [row],
             "means": lambda: [row],
@@ -156,8 +156,8 @@ def test_selection_sees_training_positives_only_and_its_choice_is_in_the_fit(
     _, *fits = protocol.run(config)
     test = protocol._split(tiny(None), 0).test.to_scipy()
     assert not seen[0].to_scipy().multiply(test).nnz and seen[0].nnz + test.nnz == tiny(None).nnz
-    theirs = {"reg": 0.5, "learning_rate": 0.1, "iterations": 9}
-    mine = {"reg": 0.5, "iterations": 7}
+    theirs = {"penalty__reg": 0.5, "solver__learning_rate": 0.1, "solver__iterations": 9}
+    mine = {"penalty__reg": 0.5, "solver__iterations": 7}
     assert [f["hyper"] for f in fits] == [theirs if setting == "authors" else mine] * 2
 
 
@@ -165,14 +165,15 @@ def test_an_alpha_that_one_split_does_not_stand_is_halved(monkeypatch):
     rates = []
 
     def fit(models, trains):
-        rates.append([m.learning_rate for m in models])
+        rates.append([m.solver.learning_rate for m in models])
         last = np.nan if len(rates) == 1 else 0.1
         return [together.Fit(None, 0.2, value, 0.5) for value in (0.1, last)]
 
     monkeypatch.setattr(protocol.together, "fit", fit)
-    models, _ = protocol._stable([MFAUC(learning_rate=a) for a in (0.5, 0.25)], [])
+    started = [MFAUC.paper(solver__learning_rate=a) for a in (0.5, 0.25)]
+    models, _ = protocol._stable(started, [])
     assert rates == [[0.5, 0.25], [0.25, 0.125]]
-    assert [m.learning_rate for m in models] == [0.25, 0.125]
+    assert [m.solver.learning_rate for m in models] == [0.25, 0.125]
 
 
 def test_lambda_is_chosen_by_f1_among_the_best_in_auc():

@@ -1,6 +1,7 @@
 """The study at a tiny size: every part runs once, is read back, and is drawn from its records."""
 
 import dataclasses
+import zlib
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from experiments import frontier, results, study_top
 from experiments.study_top import Config
 from experiments.variants import ALS, LEVERS, OURS
-from mfauc_jax import MFAUC
+from mfauc_jax import MFAUC, Auto
 from mfauc_jax._core.factors import Factors
 
 
@@ -22,15 +23,15 @@ def write_likes(folder, seed=0, users=60, items=40):
         (folder / name).mkdir(parents=True)
     pairs = np.argwhere(liked)
     (folder / "ml-100k" / "u.data").write_text("".join(f"{u}\t{j}\t5\t0\n" for u, j in pairs))
-    held = rng.random(liked.shape) < 0.2
-    for file, mine in (("train", liked & ~held), ("test", liked & held)):
+    held_out = rng.random(liked.shape) < 0.2
+    for file, mine in (("train", liked & ~held_out), ("test", liked & held_out)):
         lines = (" ".join(map(str, [u, *np.flatnonzero(row)])) for u, row in enumerate(mine))
         (folder / "gowalla" / f"{file}.txt").write_text("\n".join(lines) + "\n")
 
 
-def popular(change, train, rank):
-    """In place of a fit: popularity, blurred differently by each change."""
-    rng = np.random.default_rng(len(str(change)))
+def popular(row, train, rank):
+    """In place of a fit: popularity, blurred differently by each row."""
+    rng = np.random.default_rng(zlib.crc32(str(row).encode()))
     counts = np.bincount(np.asarray(train.indices), minlength=train.num_items)[:, None]
     return Factors(
         jnp.ones((train.num_users, 1)), jnp.asarray(counts + rng.normal(size=counts.shape))
@@ -60,7 +61,9 @@ def config(tmp_path_factory):
 def records(config):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(study_top, "fitted", popular)
-        patch.setattr(study_top, "GOWALLA", {OURS: {}, "strength .5": {"strength": 0.5}})
+        patch.setattr(
+            study_top, "GOWALLA", {OURS: {}, "strength .5": {"penalty": Auto(strength=0.5)}}
+        )
         study_top.run(config)
         return study_top.run(dataclasses.replace(config, data_dir="nowhere"))  # all read back
 
@@ -77,15 +80,28 @@ def test_each_row_of_a_table_is_paired_with_the_one_it_is_set_against(records):
 
 def test_a_lever_changes_fields_constants_of_the_rule_and_seeds(config):
     X, _ = study_top._split("ml-100k", config.data_dir, 0, 5)
-    model = MFAUC(rank=4, iterations=2, strength=0.3, progress=False).fit(X)
-    same = {"iterations": 2, "strength": 0.3, "rule.item_power": 0.75, "seeds": 1}
-    alone = study_top.fitted(same, X, 4)
-    np.testing.assert_allclose(alone.V, model.factors_.V, rtol=1e-6)
-    both = study_top.fitted(same | {"seeds": 2}, X, 4)
+
+    def fitted(**more):
+        same = {"solver__iterations": 2, "penalty": Auto(strength=0.3), "seeds": 1}
+        return study_top.fitted(study_top.setting(same | more, 4), X, 4)
+
+    model = MFAUC(rank=4, penalty=Auto(strength=0.3)).with_params(solver__iterations=2)
+    alone = fitted()
+    np.testing.assert_array_equal(alone.V, model.fit(X).factors_.V)
+    both = fitted(seeds=2)
     assert both.V.shape == (X.num_items, 8)
     np.testing.assert_array_equal(both.V[:, :4], alone.V)
-    weaker = study_top.fitted(same | {"rule.item_power": 0.0}, X, 4)
+    weaker = fitted(penalty=Auto(strength=0.3, reg_item_power=0.0))
     assert not np.allclose(weaker.V, alone.V)
+    assert fitted(rank=3).V.shape == (X.num_items, 3)
+
+
+def test_a_cell_says_every_number_of_its_row():
+    row = study_top.setting(LEVERS["square hinge"], 64)
+    assert row["solver"]["name"] == "minibatch" and row["solver"]["batch"] == 128
+    assert study_top.setting({"peer": "als"}, 64, "ml-1m")["tuned"] == [60.0, 4.0]
+    with pytest.raises(ValueError, match="no tuned peers for 'gowalla'"):
+        study_top.setting({"peer": "als"}, 64, "gowalla")
 
 
 def test_gowalla_shows_its_test_positives_to_the_default_and_the_best_of_validation(records):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from experiments import together
-from mfauc_jax import MFAUC, Interactions
+from mfauc_jax import MFAUC, Averaging, Fixed, Interactions, Minibatch, Watch
 from mfauc_jax.data import splits
 
 
@@ -20,21 +20,16 @@ def test_each_finds_what_it_finds_alone(trains):
     models = [
         MFAUC.paper(
             "square",
-            solver="minibatch",
             rank=2,
-            iterations=4,
-            batch=8,
-            average_start=1,
-            record_every=2,
             seed=seed,
-            reg=reg,
-            progress=False,
+            penalty=Fixed(reg=reg),
+            solver=Minibatch(4, batch=8, average=Averaging(start=1, eta=0.0)),
         )
         for seed, reg in enumerate([0.5, 0.1])
     ]
     fits = together.fit(models, trains)
     for model, X, fit in zip(models, trains, fits, strict=True):
-        alone = model.fit(X)
+        alone = model.fit(X, watch=Watch(record_every=2))
         np.testing.assert_allclose(fit.factors.U, alone.user_factors_, atol=1e-9)
         np.testing.assert_allclose(fit.factors.V, alone.item_factors_, atol=1e-9)
         assert [fit.half, fit.last] == pytest.approx(

@@ -61,7 +61,8 @@ def check_scalar(function: Callable) -> None:
     """Raise TypeError unless `function` maps one real number to one real number."""
     named = getattr(function, "__name__", repr(function))
     try:
-        answer = jax.eval_shape(function, 0.0)
+        # inside a lambda: jax 0.10 crashes on callables without weak references, such as str.upper
+        answer = jax.eval_shape(lambda x: function(x), 0.0)
     except Exception as error:
         raise TypeError(f"{named} cannot be evaluated on a number: {error}") from error
     if getattr(answer, "shape", None) != () or answer.dtype.kind != "f":

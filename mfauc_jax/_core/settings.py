@@ -150,7 +150,7 @@ class Settings(Declared):
 
     @classmethod
     def member(cls: type[S], value: Any) -> S:
-        """A member of this family, as from `coerce`; a TypeError lists the members."""
+        """A member of this family, as from `coerce`; an error lists the members."""
         member = cls.coerce(value)
         if member is None:
             known = registry.choose_from(cls.registry, str(value))

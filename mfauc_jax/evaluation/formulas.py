@@ -14,11 +14,13 @@ import numpy as np
 from jaxtyping import Float
 
 from mfauc_jax._core import registry
+from mfauc_jax._core.settings import Settings
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation import ranking
 from mfauc_jax.evaluation.counts import Counts
 
 METRICS: dict[str, Callable[..., Any]] = {}
+NO_METRIC = "or a function of counts.Counts"
 
 
 def metric(formula: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,13 +73,16 @@ def not_a_metric(function: Callable) -> str | None:
     try:
         inspect.signature(function).bind(None)
     except (TypeError, ValueError):
-        return "or a function of counts.Counts"
-    return None
+        return NO_METRIC
+    return NO_METRIC if isinstance(function, type | Settings) else None
 
 
 def name_of(wanted: str | Callable) -> str:
     """What a metric, given by name or as a function, is called in records."""
-    return wanted if isinstance(wanted, str) else wanted.__name__
+    if isinstance(wanted, str):
+        return wanted
+    function = getattr(wanted, "func", wanted)  # of a functools.partial
+    return getattr(function, "__name__", type(function).__name__)
 
 
 @metric

@@ -108,8 +108,20 @@ def scores(
     found = evaluate(model, train, test, lengths(wanted, usual))
     if callable(wanted):
         counts = counting.count(model, train, test, top=max(usual))
-        found[formulas.name_of(wanted)] = mean(np.asarray(wanted(counts)))
+        found[formulas.name_of(wanted)] = mean(_answer(wanted, counts))
     return {name: float(value) for name, value in found.items()}
+
+
+def _answer(metric: Callable, counts: counting.Counts) -> np.ndarray:
+    """One number per user or one for all; a TypeError for a function that answers anything else."""
+    answer = metric(counts)
+    values, users = np.asarray(answer), len(counts.users)
+    if values.dtype.kind not in "biuf" or values.shape not in ((), (users,)):
+        raise TypeError(
+            f"the metric {formulas.name_of(metric)} answered {answer!r}: it must be one number for each of "
+            f"the {users} users with held-out items, or one for all"
+        )
+    return values
 
 
 def mean(values: Any) -> float:

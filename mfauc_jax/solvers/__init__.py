@@ -1,4 +1,4 @@
-"""Routes from an objective to factors, with one interface (`base.Solver`), and where they start."""
+"""Solvers, which minimise an objective behind one interface (`base.Solver`), and their starts."""
 
 from mfauc_jax.solvers.alternating import Alternating
 from mfauc_jax.solvers.averaging import Averaging

@@ -1,15 +1,15 @@
-"""Alternating minimisation of the square loss over all pairs (docs/derivations.md#alternating): no sampling, no step size.
+"""Alternating minimisation of the square loss over all pairs: no sampling, no step size.
 
-One iteration solves the k × k system of every u_i by conjugate gradients from where it stands, then
-takes a few such steps on V, whose rows are coupled through every (positive, negative) pair. A product
-with either Hessian costs O(nnz k + (m + n) k²) and lists no pair.
+One iteration solves the k × k system of every u_i by conjugate gradients that start from the present u_i. It then
+takes a few such steps on V, whose rows are coupled through every (positive, negative) pair. A product with either
+Hessian costs O(nnz k + (m + n) k²) and lists no pair (docs/derivations.md#alternating).
 
-Conjugate gradients, not batched Cholesky: two batched LAPACK calls at once take both threads of a
-two-core pool and wait for a third for ever (jaxlib 0.10.2); and a few steps are cheaper than the
-nnz k² of forming the systems. With `user_steps` ≥ k the solve is exact.
+Conjugate gradients replace a batched Cholesky for two reasons. Two batched LAPACK calls at the same time take both
+threads of a two-core pool and wait forever for a third (jaxlib 0.10.2). And a few steps are cheaper than forming the
+systems, which costs nnz k². With `user_steps` ≥ k the solution is exact.
 
-With φ = tanh each positive's exact loss C_ip gives its weight φ′(C_ip): φ is concave, so its tangent
-majorises it and the objective still never rises.
+With φ = tanh, each positive's exact loss C_ip gives its weight φ′(C_ip). φ is concave, so its tangent majorises it,
+and the objective still never rises.
 """
 
 from typing import Any, NamedTuple
@@ -32,11 +32,11 @@ from mfauc_jax.objective.weights import PairWeights
 from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import base
 
-BUDGET = 2**13  # positives of a chunk: their gathered factors are 2 MB in float32 at k = 64
+BUDGET = 2**13  # positives per chunk: their gathered factors take 2 MB in float32 at k = 64
 
 
 class Data(NamedTuple):
-    """X and its weights, the rows in tiles with g and b of the positives."""
+    """X and its weights, and the rows in tiles with the g and b of their positives."""
 
     X: Interactions
     weights: PairWeights
@@ -45,7 +45,7 @@ class Data(NamedTuple):
 
 
 class Alternating(base.Solver):
-    """Exact alternating minimisation of the square loss; any concave φ, λ and spread as numbers or by row."""
+    """Exact alternating minimisation of the square loss, for any concave φ, with λ and spread as numbers or by row."""
 
     quick = True
     iterations: int = count(9, least=1, identity=False, help="T, sweeps over all of U and V")
@@ -53,7 +53,7 @@ class Alternating(base.Solver):
     item_steps: int = count(2, least=1, help="conjugate-gradient steps on V per sweep")
 
     def check(self, objective: Objective) -> None:
-        """The loss must be the square."""
+        """Raise ValueError unless the loss is the square."""
         if not isinstance(objective.loss, losses.Square):
             raise ValueError(
                 f"the alternating solver minimises the square loss, not {objective.loss.name}:"
@@ -61,7 +61,7 @@ class Alternating(base.Solver):
             )
 
     def prepare(self, problem: Problem) -> Data:
-        """Rows in tiles."""
+        """The rows in tiles, with the weights that a sweep reads."""
         X, weights = problem.X, problem.weights
         rows, items, _ = X.on_host()
         w, g, b = (np.asarray(a) for a in (weights.user, weights.g, weights.b))
@@ -77,15 +77,15 @@ class Alternating(base.Solver):
 
 
 def _totals(chunk: Tiles, *values):
-    """Sums over the tiles of each local system of a chunk, of values [c, …] side by side."""
+    """The sums of each of `values`, [c, …], over the tiles of each system of a chunk."""
     count, widths = chunk.rows.shape[0], np.cumsum([v.shape[1] for v in values])[:-1]
-    beside = jnp.concatenate(values, 1)
-    sums = jax.ops.segment_sum(beside, chunk.local, count, indices_are_sorted=True)
+    joined = jnp.concatenate(values, 1)
+    sums = jax.ops.segment_sum(joined, chunk.local, count, indices_are_sorted=True)
     return jnp.split(sums, widths, 1)
 
 
 def _per_user(objective: Objective, data: Data) -> Float[Array, "m_plus_1 4"]:
-    """w_i, σ_i − 1, 1/b(ω̄_i), λ_i of m θ (m the usable users); zeros for the padding's user m."""
+    """w_i, σ_i − 1, 1/b(ω̄_i) and the λ_i of m₊ θ, with m₊ the number of usable users; zeros for the padding, row m."""
     (m, n), weights = data.X.shape, data.weights
     by_user = by_row(objective.reg, m, n).user * (weights.usable.shape[0] / m)
     spread = jnp.broadcast_to(objective.spread, (m,))
@@ -94,13 +94,13 @@ def _per_user(objective: Objective, data: Data) -> Float[Array, "m_plus_1 4"]:
 
 
 class _Local(NamedTuple):
-    """A chunk's positives and its users, the local systems."""
+    """The numbers of a chunk: of its r users, each a system to solve, and of the positives in its c tiles."""
 
     weight: Float[Array, "r 1"]  # w_i
     extra_spread: Float[Array, "r 1"]  # σ_i − 1
     inverse: Float[Array, "r 1"]  # 1/b(ω̄_i)
     reg: Float[Array, "r 1"]  # λ_i
-    g: Float[Array, "c T"]  # 0 for padding, as b
+    g: Float[Array, "c T"]  # 0 for padding, and so is b
     b: Float[Array, "c T"]
 
 
@@ -109,17 +109,22 @@ def _local(per_user: Float[Array, "m_plus_1 4"], chunk: Tiles) -> _Local:
 
 
 def _scores(chunk: Tiles, u, v):
-    """s_ip of a chunk."""
+    """s_ip of a chunk's positives, [c, T]."""
     return jnp.einsum("ctk,ck->ct", v, u[chunk.local])
 
 
 def _tilted(objective: Objective, chunk: Tiles, local: _Local, u, v, second):
-    """ĝ = g φ′(C), C from a positive's score and the negatives' moments (docs/derivations.md#moments); Σ b v is 0."""
+    """ĝ = g φ′(C), with C from a positive's score and the negatives' moments (docs/derivations.md#moments).
+
+    The items are centred: Σ b v = 0.
+    """
     if isinstance(objective.weighting, weightings.Identity):
         return local.g
     s = _scores(chunk, u, v)
-    mean, taken = _totals(chunk, *((local.b * s**power).sum(1, keepdims=True) for power in (1, 2)))
-    mean, square = -mean, ((u @ second) * u).sum(1, keepdims=True) - taken
+    mean, positives = _totals(
+        chunk, *((local.b * s**power).sum(1, keepdims=True) for power in (1, 2))
+    )
+    mean, square = -mean, ((u @ second) * u).sum(1, keepdims=True) - positives
     mean, square = ((a * local.inverse)[chunk.local] for a in (mean, square))
     rank_loss = 0.5 * ((1 - s) ** 2 + 2 * (1 - s) * mean + square)
     return local.g * jnp.vectorize(jax.grad(objective.weighting))(rank_loss)
@@ -129,16 +134,16 @@ def _solve_users(objective: Objective, chunk: Tiles, local: _Local, u, v, second
     """(A_i + (λ_i/w_i) I) u_i = v̇_i − G_i v̈_i for the users of a chunk.
 
     A_i = Σ_p ĝ v vᵀ + (G_i + σ_i − 1) Σ_q g′ v vᵀ − v̇ v̈ᵀ − v̈ v̇ᵀ − (σ_i − 1) v̈ v̈ᵀ, where v̇ = Σ ĝ v_p,
-    v̈ = Σ g′ v_q, G_i = Σ ĝ, and sums over the complement are all items' minus the positives'.
+    v̈ = Σ g′ v_q and G_i = Σ ĝ. A sum over the complement is the sum over all items minus that over the positives.
     """
 
-    def weighted(*cs):  # Σ_p c_p v_p of each system
+    def weighted(*cs):  # Σ_p c_p v_p per system
         return _totals(chunk, *(jnp.einsum("ct,ctk->ck", c, v) for c in cs))
 
     g, extra_spread = _tilted(objective, chunk, local, u, v, second), local.extra_spread
     (G,) = _totals(chunk, g.sum(1, keepdims=True))
     near, far = weighted(g, local.b)
-    far = -far * local.inverse  # v̈; near is v̇
+    far = -far * local.inverse  # near is v̇, far is v̈
     flat = (G + extra_spread) * local.inverse  # weight of b v vᵀ over the complement
     own = g - flat[chunk.local] * local.b  # weight of v_p v_pᵀ
     ridge = local.reg / jnp.maximum(local.weight, 1e-30)
@@ -155,7 +160,7 @@ def _solve_users(objective: Objective, chunk: Tiles, local: _Local, u, v, second
 
 
 class _Pass(NamedTuple):
-    """What a pass over the users leaves besides the rows of V's gradient."""
+    """What a pass over the users finds besides the gradient of V."""
 
     U: Float[Array, "m k"]
     g: Float[Array, "chunks c T"]  # ĝ
@@ -165,23 +170,23 @@ class _Pass(NamedTuple):
 def sweep(
     objective: Objective, factors: Factors, data: Data, user_steps: Any, item_steps: Any
 ) -> Factors:
-    """All of U for fixed V, then a few conjugate-gradient steps on V from where it stands.
+    """All of U for fixed V, then a few conjugate-gradient steps on V from the present V.
 
-    m ∂θ/∂V = H V − r is affine in V, with the rows Σ_i c_ij u_i + λ_j v_j and, for margins that should be t
-    (1 is the gradient, 0 the product with H),
+    m ∂θ/∂V = H V − r is affine in V. Its rows are Σ_i c_ij u_i + λ_j v_j where, for margins that should be t
+    (t = 1 gives the gradient, t = 0 the product with H),
 
-        c_ip = −w ĝ (t − s_p + μ′),   c_iq = w g′_q (G t − Σ ĝ s − (σ − 1) μ′ + (G + σ − 1) s_q),
+        c_ip = −w ĝ (t − s_p + μ′),   c_iq = w g′_q (G t − Σ ĝ s − (σ − 1) μ′ + (G + σ − 1) s_q).
 
-    the latter over all items, and taken back on the positives. Each is one pass over the users: a chunk's scores
-    are read from V, its c u_i added to its items. The first pass, which finds the gradient, solves for u_i
-    while the chunk's v are at hand.
+    The second term is added for all items and then subtracted on the positives. A gradient or a product is one
+    pass over the users: the scores of a chunk are computed from V, and its c u_i are added to the rows of its
+    items. The first pass finds the gradient, and also solves for u_i, because the chunk's v are gathered anyway.
     """
     (m, n), b, per_user = data.X.shape, data.weights.b, _per_user(objective, data)
     by_item = by_row(objective.reg, m, n).item * (data.weights.usable.shape[0] / n)
     tilts = not isinstance(objective.weighting, weightings.Identity)
 
     def gradient(V, target, before: _Pass):
-        centred = V - (b @ V / b.sum())[None, :]  # Σ b v = 0, which changes no margin
+        centred = V - (b @ V / b.sum())[None, :]  # Σ b v = 0; margins do not change
         second = centred.T @ (b[:, None] * centred)  # Σ b v vᵀ
 
         def body(sums, xs):
@@ -204,8 +209,8 @@ def sweep(
                 scale * (G + local.extra_spread),
             )
             by_tile = jnp.concatenate([local.weight, mean, level, flat], 1)
-            weight, mean, of_all, slope = jnp.split(by_tile[chunk.local], 4, 1)
-            c = -weight * g * (target - s + mean) - local.b * (of_all + slope * s)
+            weight, mean, tile_level, tile_flat = jnp.split(by_tile[chunk.local], 4, 1)
+            c = -weight * g * (target - s + mean) - local.b * (tile_level + tile_flat * s)
             sums = (
                 U.at[chunk.rows].set(u, mode="drop"),
                 rows.at[chunk.items].add(c[:, :, None] * u[chunk.local][:, None, :]),
@@ -214,30 +219,40 @@ def sweep(
             )
             return sums, g if tilts else None
 
-        nothing = map(jnp.zeros_like, (V, second, V[:1]))
-        found, g = jax.lax.scan(body, (before.U, *nothing), (data.users, before.g))
-        U, rows, gram, common = found
+        zeros = map(jnp.zeros_like, (V, second, V[:1]))
+        totals, g = jax.lax.scan(body, (before.U, *zeros), (data.users, before.g))
+        U, rows, gram, common = totals
         image = rows + b[:, None] * (common + centred @ gram) + by_item[:, None] * V
         return image, _Pass(U, before.g if g is None else g, gram)
 
-    def curvature(seen: _Pass):  # the Hessian's diagonal, about; the axes of a row are alike
-        size = (data.weights.user @ (seen.U**2)).mean() / m
-        diagonal = data.weight * size + b * jnp.diagonal(seen.gram).mean() + by_item
+    def curvature(last: _Pass):  # about the Hessian's diagonal, one number per row of V
+        size = (data.weights.user @ (last.U**2)).mean() / m
+        diagonal = data.weight * size + b * jnp.diagonal(last.gram).mean() + by_item
         return jnp.maximum(diagonal, 1e-12)[:, None]
 
     k = factors.V.shape[1]
-    U = jnp.where(data.weights.user[:, None] > 0, factors.U, 0.0)  # without a pair: 0, and stays
+    U = jnp.where(
+        data.weights.user[:, None] > 0, factors.U, 0.0
+    )  # a user without a pair has u_i = 0
     start = _Pass(U, data.users.values[0], jnp.zeros_like(factors.V, shape=(k, k)))
     V, after = conjugate_gradients(gradient, factors.V, start, curvature, item_steps)
     return Factors(after.U, V)
 
 
-def conjugate_gradients(gradient, x, seen, curvature, steps, axis=None):
-    """`steps` of preconditioned conjugate gradients from x, and what the last gradient has seen.
+def conjugate_gradients(gradient, x, aux, curvature, steps, axis=None):
+    """`steps` of preconditioned conjugate gradients from x: the last x, and the last `aux` of `gradient`.
 
-    gradient(x, 1, seen) is the gradient of a quadratic, gradient(x, 0, seen) its Hessian's product with x, both with
-    what else they have found. The loop's turn 0 finds the residual, so that the product is compiled once.
-    Along `axis` (None: all of it) lie the coordinates of one system; other axes are separate systems.
+    Step 0 of the loop finds the residual, so that `gradient` is compiled once.
+
+    Args:
+        gradient: gradient(x, 1.0, aux) is the gradient at x of a quadratic, gradient(x, 0.0, aux) the product of its
+            Hessian with x; both return a new `aux` beside it.
+        x: the start.
+        aux: what the first call of `gradient` is given.
+        curvature: curvature(aux) is about the diagonal of the Hessian: the preconditioner.
+        steps: how many, ≥ 0.
+        axis: the axis along which the coordinates of one system lie, the other axes being separate systems; None
+            for one system.
     """
 
     def dot(a, b):
@@ -246,18 +261,18 @@ def conjugate_gradients(gradient, x, seen, curvature, steps, axis=None):
     def safe(a):
         return jnp.where(a > 0, a, 1.0)
 
-    def body(turn, carry):
-        x, residual, direction, rho, seen = carry
-        z = residual / curvature(seen)
-        fresh = dot(residual, z)
-        direction = z + fresh / safe(rho) * direction  # 0 in turn 0
-        first = turn == 0
-        image, seen = gradient(jnp.where(first, x, direction), jnp.where(first, 1.0, 0.0), seen)
-        bend = dot(direction, image)
-        length = jnp.where(bend > 0, fresh / safe(bend), 0.0)
+    def body(step, carry):
+        x, residual, direction, rho, aux = carry
+        z = residual / curvature(aux)
+        new_rho = dot(residual, z)
+        direction = z + new_rho / safe(rho) * direction  # 0 in step 0
+        first = step == 0
+        image, aux = gradient(jnp.where(first, x, direction), jnp.where(first, 1.0, 0.0), aux)
+        bend = dot(direction, image)  # the curvature along the direction
+        length = jnp.where(bend > 0, new_rho / safe(bend), 0.0)
         residual = residual - jnp.where(first, 1.0, length) * image
-        return x + length * direction, residual, direction, fresh, seen
+        return x + length * direction, residual, direction, new_rho, aux
 
     zero = jnp.zeros_like(x)
-    found = jax.lax.fori_loop(0, steps + 1, body, (x, zero, zero, dot(zero, zero), seen))
-    return found[0], found[-1]
+    last = jax.lax.fori_loop(0, steps + 1, body, (x, zero, zero, dot(zero, zero), aux))
+    return last[0], last[-1]

@@ -1,4 +1,4 @@
-"""What every solver has: a start, a state, and prepare, init, step."""
+"""The interface of every solver: a start, a state, and the methods prepare, init and step."""
 
 import functools
 from collections.abc import Callable
@@ -18,33 +18,33 @@ from mfauc_jax.problem import Problem
 
 SOLVERS: dict[str, Any] = {}
 STARTS: dict[str, Any] = {}
-OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
-SMALL = 2**20  # numbers in the data
+OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}  # an XLA option: see Solver.quick
+SMALL = 2**20  # data of fewer numbers count as small
 
 
 class Info(NamedTuple):
-    """What a person wants to see of one iteration."""
+    """What is reported about one iteration."""
 
     step_size: Float[Array, ""]  # ‖change of the factors‖ / ‖factors‖
 
 
 class State(NamedTuple):
-    """What the next iteration needs."""
+    """The state between two iterations: all that the next one needs."""
 
     factors: Factors
-    average: Factors  # what the caller keeps
+    average: Factors  # the factors that the caller gets
     iteration: jax.Array  # s, completed iterations
-    extra: Any = ()  # the solver's own
+    extra: Any = ()  # what else the solver keeps, such as the state of an optimiser
 
 
 class Start(Settings, registry=STARTS):
-    """Where a fit begins."""
+    """The family of starts: the factors before the first iteration."""
 
     prefixed = True
 
     def draw(self, key: Key[Array, ""], X: Interactions, rank: int) -> Factors:
         """The factors before the first iteration."""
-        raise TypeError(f"{type(self).__name__} draws nothing: write draw(self, key, X, rank)")
+        raise TypeError(f"{type(self).__name__} lacks draw(self, key, X, rank): write it")
 
 
 class Gaussian(Start):
@@ -53,6 +53,7 @@ class Gaussian(Start):
     scale: float = number(0.1, above=0, swept=False, help="standard deviation")
 
     def draw(self, key, X, rank) -> Factors:
+        """Independent N(0, scale²) entries."""
         return gaussian(key, *X.shape, rank, self.scale)
 
 
@@ -60,48 +61,48 @@ class Svd(Start):
     """A randomised singular value decomposition of X: the authors' start for the ranking tables."""
 
     def draw(self, key, X, rank) -> Factors:
+        """The factors of a randomised singular value decomposition of X."""
         return randomised_svd(key, X, rank)
 
 
 class Solver(Settings, registry=SOLVERS):
-    """prepare once, init, then step, step, …; subclasses hold their own settings.
+    """The family of solvers: prepare once, init once, then step per iteration; each holds its own settings.
 
     A step is compiled once per shape: the numbers of the solver and of the objective are traced.
     """
 
     iterations: ClassVar[int] = 1  # T; each solver declares its own default
-    quick: ClassVar[bool] = (
-        False  # OLDER_EMITTERS suit the step: half the compile time, a tenth slower
-    )
+    # whether OLDER_EMITTERS suit the step: half the compile time, and steps a tenth slower
+    quick: ClassVar[bool] = False
     in_processes: ClassVar[bool] = False  # whether several processes may share a fit
 
     def check(self, objective: Objective) -> None:
-        """Refuse, with a ValueError, an objective that this solver does not minimise."""
+        """Raise ValueError for an objective that this solver does not minimise."""
 
     def stages(self, objective: Objective) -> tuple[Objective, ...]:
-        """What is minimised, one objective after the other, each for an equal share of the iterations."""
+        """The objectives to minimise one after the other, each for an equal share of the iterations."""
         return (objective,)
 
     def seen_by_step(self, objective: Objective) -> Objective:
-        """The part of the objective that a step reads from its argument and not from its data."""
+        """The objective as `step` takes it, without what `prepare` has put into the data."""
         return objective
 
     def order(self, X: Interactions, seed: int) -> np.ndarray | None:
-        """The users in the order this solver wants them; None: as they are."""
+        """The order in which this solver wants the users, [m]; None for the order of X."""
         del X, seed
         return None
 
     def start(self, start: Start, key: Key[Array, ""], X: Interactions, rank: int) -> Factors:
-        """The factors before the first iteration."""
+        """The factors before the first iteration, drawn by `start`."""
         return start.draw(key, X, rank)
 
     def for_update(self) -> "Solver":
-        """The solver that goes on from fitted factors with further data."""
+        """The solver that `partial_fit` uses to go on from fitted factors."""
         return self
 
     def prepare(self, problem: Problem) -> Any:
-        """The data as the step wants it, on the host."""
-        raise TypeError(f"{type(self).__name__} lacks prepare(self, problem)")
+        """The data as `step` reads them; made once per fit, on the host."""
+        raise TypeError(f"{type(self).__name__} lacks prepare(self, problem): write it")
 
     def init(self, problem: Problem, factors: Factors) -> State:
         """The state before the first iteration."""
@@ -111,27 +112,29 @@ class Solver(Settings, registry=SOLVERS):
     def step(
         self, objective: Objective, key: Key[Array, ""], state: State, data: Any
     ) -> tuple[State, Info]:
-        """One iteration."""
-        raise TypeError(f"{type(self).__name__} lacks step(self, objective, key, state, data)")
+        """One iteration: the next state, and what to report about it."""
+        raise TypeError(
+            f"{type(self).__name__} lacks step(self, objective, key, state, data): write it"
+        )
 
     def read(self, state: State, like: Factors) -> Factors:
-        """The averages over this process's users and all items, shaped as the start was."""
+        """The averaged factors of this process's users and of all items, in the shapes of `like`, the start."""
         del like
         return state.average
 
 
 def stage(iteration: int, iterations: int, count: int) -> int:
-    """Which of `count` stages iteration s = 0, 1, … belongs to."""
+    """The number, from 0, of the stage that iteration s = 0, 1, … belongs to; there are `count` stages."""
     return min(iteration * count // iterations, count - 1)
 
 
 def begin(factors: Factors, extra: Any = ()) -> State:
-    """The state before the first iteration."""
+    """The state before the first iteration: the factors are their own average."""
     return State(factors, factors, host.ints(0), extra)
 
 
 def change(before: Factors, after: Factors) -> Info:
-    """How far an iteration went."""
+    """‖after − before‖ / ‖after‖ of one iteration."""
     moved = sum(((a - b) ** 2).sum() for a, b in zip(after, before, strict=True))
     size = sum((a**2).sum() for a in after)
     return Info(jax.numpy.sqrt(moved / (size + 1e-30)))
@@ -140,7 +143,7 @@ def change(before: Factors, after: Factors) -> Info:
 def _iteration(
     solver: Solver, objective: Objective, key: Key[Array, ""], state: State, data: Any
 ) -> tuple[State, Info]:
-    """One iteration; `key` is the fit's, the iteration's own is folded from it."""
+    """One iteration; `key` is the fit's, and the number of the iteration is folded into it."""
     return solver.step(objective, jax.random.fold_in(key, state.iteration), state, data)
 
 
@@ -148,7 +151,7 @@ run = jax.jit(_iteration)
 
 
 def runner(solver: Solver, data: Any) -> Callable[..., tuple[State, Info]]:
-    """`run`, or for small data and a solver that asks for it the same, compiled quickly."""
+    """`run`; for small data on a CPU and a solver that is `quick`, the same with a quicker compilation."""
     numbers = sum(jax.numpy.size(leaf) for leaf in jax.tree.leaves(data))
     cpu = jax.default_backend() == "cpu"
     return _quick() if solver.quick and cpu and numbers < SMALL else run
@@ -168,7 +171,7 @@ def gaussian(
 ) -> Factors:
     """Independent N(0, scale²) entries; .1 is the paper's start for the synthetic figures.
 
-    Drawn on the host: jax.random.normal takes half a second to compile.
+    They are drawn on the host, because jax.random.normal takes half a second to compile.
     """
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     drawn = (scale * rng.standard_normal((count, rank)) for count in (num_users, num_items))
@@ -180,8 +183,8 @@ def randomised_svd(
 ) -> Factors:
     """U = P diag(s), V = Q from X ≈ P diag(s) Qᵀ (Halko, Martinsson, Tropp 2011).
 
-    The authors' start for the ranking tables. Only products with the sparse X, on the host;
-    columns beyond rank(X) are zero, which is a saddle of Eq. 3, so they get a little noise.
+    This is the authors' start for the ranking tables. It needs only products with the sparse X, on the host.
+    Columns beyond rank(X) would be zero, which is a saddle of Eq. 3, so they get a little noise.
     """
     m, n = X.shape
     matrix = X.to_scipy().astype(np.float64)
@@ -193,8 +196,8 @@ def randomised_svd(
         basis = matrix @ np.linalg.qr(matrix.T @ basis)[0]
     basis = np.linalg.qr(basis)[0]  # [m, width], spans the top of X's range
     left, s, right = np.linalg.svd((matrix.T @ basis).T, full_matrices=False)
-    order = np.sign(right[np.arange(len(s)), np.abs(right).argmax(1)])  # one sign on any machine
-    U, V = (basis @ left * (s * order))[:, :rank], (right.T * order)[:, :rank]
+    signs = np.sign(right[np.arange(len(s)), np.abs(right).argmax(1)])  # the same on any machine
+    U, V = (basis @ left * (s * signs))[:, :rank], (right.T * signs)[:, :rank]
     if U.shape[1] < rank:
         U, V = (np.pad(F, ((0, 0), (0, rank - F.shape[1]))) for F in (U, V))
         noise = gaussian(key_noise, m, n, rank, 1e-3)

@@ -1,4 +1,4 @@
-"""A rising series of β: from a smooth loss to a steep one (the paper's Section 2)."""
+"""Continuation: a rising series of β, from a smooth loss to a steep one (the paper's Section 2)."""
 
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import part, series
@@ -9,20 +9,22 @@ from mfauc_jax.solvers.minibatch import Minibatch
 
 
 class Continuation(base.Solver):
-    """A solver around a solver: its iterations are shared out evenly among the values of β."""
+    """Runs another solver through a rising series of β; each β gets an equal share of its iterations."""
 
     inner: base.Solver = part(Minibatch(), base.Solver, help="the solver that takes the steps")
     betas: tuple[float, ...] = series((1.0, 2.0, 4.0), above=0, help="β, rising")
 
     @property
     def iterations(self) -> int:  # pyright: ignore
-        """Of the solver inside, over the whole series."""
+        """The iterations of the inner solver, over the whole series."""
         return self.inner.iterations
 
     def check(self, objective: Objective) -> None:
-        """The loss must have a β, and the inner solver must take it."""
+        """Raise ValueError unless the loss has a β and the inner solver accepts the objective."""
         if isinstance(self.inner, Continuation):
-            raise ValueError(f"a Continuation goes through its own betas: {self.inner} inside is lost")
+            raise ValueError(
+                f"a Continuation ignores the betas of {self.inner} inside it: give it another solver"
+            )
         if "beta" not in objective.loss.specs():
             raise ValueError(
                 f"the loss {objective.loss.name} has no β to raise: use sigmoid or logistic"
@@ -35,15 +37,15 @@ class Continuation(base.Solver):
         return tuple(objective._replace(loss=loss.replace(beta=beta)) for beta in self.betas)
 
     def seen_by_step(self, objective: Objective) -> Objective:
-        """What the inner solver sees."""
+        """The objective as the inner solver's step takes it."""
         return self.inner.seen_by_step(objective)
 
     def order(self, X, seed):
-        """The users as the inner solver wants them."""
+        """The order in which the inner solver wants the users."""
         return self.inner.order(X, seed)
 
     def start(self, start, key, X, rank) -> Factors:
-        """Where the inner solver starts."""
+        """The start of the inner solver."""
         return self.inner.start(start, key, X, rank)
 
     def for_update(self) -> base.Solver:
@@ -51,11 +53,11 @@ class Continuation(base.Solver):
         return self.inner.for_update()
 
     def prepare(self, problem: Problem):
-        """The data as the inner solver wants it."""
+        """The data as the inner solver's step reads them."""
         return self.inner.prepare(problem)
 
     def init(self, problem: Problem, factors: Factors) -> base.State:
-        """The inner solver's state."""
+        """The state of the inner solver before the first iteration."""
         return self.inner.init(problem, factors)
 
     def step(self, objective, key, state, data):
@@ -63,5 +65,5 @@ class Continuation(base.Solver):
         return self.inner.step(objective, key, state, data)
 
     def read(self, state, like) -> Factors:
-        """What the inner solver's caller keeps."""
+        """The averaged factors of the inner solver."""
         return self.inner.read(state, like)

@@ -1,4 +1,4 @@
-"""Exact ∇θ with L-BFGS: for small data, and the yardstick others' objective values are held to."""
+"""L-BFGS with the exact ∇θ: for small data, and as the reference for the objective values of other solvers."""
 
 import jax
 import jax.numpy as jnp
@@ -17,15 +17,15 @@ class FullBatch(base.Solver):
     """L-BFGS on the exact objective over all pairs; any loss, any φ."""
 
     iterations: int = count(
-        150, least=1, identity=False, help="T, directions with their line searches"
+        150, least=1, identity=False, help="T, search directions, each with its line search"
     )
 
     def prepare(self, problem: Problem) -> exact.Plan:
-        """The data in blocks."""
+        """The data in blocks, as the exact evaluation reads them."""
         return exact.plan(problem.objective, problem.X, problem.weights)
 
     def init(self, problem: Problem, factors: Factors) -> base.State:
-        """The start, with an empty memory."""
+        """The start, with an empty L-BFGS memory and no best value yet."""
         del problem
         return base.begin(factors, (OPTIMISER.init(factors), jnp.asarray(jnp.inf, factors.U.dtype)))
 
@@ -33,7 +33,7 @@ class FullBatch(base.Solver):
         """One direction and its line search. `key` is not used."""
         del key
 
-        def value(factors):  # m θ: gradients of size one, which the first line searches need
+        def value(factors):  # m θ, whose gradients have size one, as the first line searches need
             return factors.U.shape[0] * exact.value(objective, factors, data)
 
         memory, best = state.extra
@@ -42,9 +42,11 @@ class FullBatch(base.Solver):
             grads, memory, state.factors, value=theta, grad=grads, value_fn=value
         )
         factors = Factors(*optax.apply_updates(state.factors, updates))  # type: ignore[misc]
-        better = theta <= best  # of the point we leave: a failed search does not spoil the answer
-        keep = jax.tree.map(lambda a, b: jnp.where(better, a, b), state.factors, state.average)
-        last = optax.tree_utils.tree_get(memory, "value", default=theta)
-        keep = jax.tree.map(lambda a, b: jnp.where(last <= theta, a, b), factors, keep)
-        after = base.State(factors, keep, state.iteration + 1, (memory, jnp.minimum(best, theta)))
+        better = (
+            theta <= best
+        )  # at the old point; so a failed line search cannot lose the best point
+        kept = jax.tree.map(lambda a, b: jnp.where(better, a, b), state.factors, state.average)
+        reached = optax.tree_utils.tree_get(memory, "value", default=theta)
+        kept = jax.tree.map(lambda a, b: jnp.where(reached <= theta, a, b), factors, kept)
+        after = base.State(factors, kept, state.iteration + 1, (memory, jnp.minimum(best, theta)))
         return after, base.change(state.factors, factors)

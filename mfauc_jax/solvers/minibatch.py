@@ -1,13 +1,13 @@
-"""The general route: θ′ over batches of users, any optax optimiser on the touched rows only.
+"""The general solver: θ′ over batches of users, with any optax optimiser on the touched rows only.
 
-One iteration visits every usable user once, in fresh random batches, with κ positives and κ negatives
-each, in one `lax.scan`. The rows' gradients are scaled so that, over an iteration, they add up to
+One iteration visits every usable user once, in new random batches, with `num_pos` positives and `num_neg` negatives
+per user, in one `lax.scan`. The gradients of the rows are scaled so that, over an iteration, they add up to
 m ∂θ/∂u_i and n ∂θ/∂v_j in expectation, as in Algorithm 1 (E21).
 
-What happens to rows a batch does not touch: nothing. Their optimiser state is not decayed or counted
-(as LightFM's, and unlike a dense Adam's, which would go on moving them). λ acts on a row when it is
-touched: in full on u_i, which each iteration touches once; on v_j in proportion to how often it was
-drawn over how often it is drawn on average, so that the expected pull is exactly λ v_j.
+Rows that a batch does not touch stay as they are, and so does their optimiser state (as in LightFM; a dense Adam
+would go on moving them). λ acts on a row when the row is touched: in full on u_i, which each iteration touches once;
+on v_j in proportion to the number of its draws over the expected number, so that the expected gradient of the penalty
+is exactly λ v_j.
 """
 
 from collections.abc import Callable
@@ -35,12 +35,12 @@ from mfauc_jax.solvers.averaging import Averaging
 def unit(learning_rate: Any) -> optax.GradientTransformation:
     """Every row moves by exactly α, as in the authors' figures (docs/derivations.md#authors)."""
 
-    def along(gradient, params):
+    def scaled(gradient, params):
         del params
         norm = jnp.linalg.norm(gradient, axis=-1, keepdims=True)
         return -learning_rate * gradient / jnp.maximum(norm, 1e-30)
 
-    return optax.stateless(along)
+    return optax.stateless(scaled)
 
 
 OPTIMISERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
@@ -53,39 +53,39 @@ OPTIMISERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
 
 
 def not_an_optimiser(function: Callable) -> str | None:
-    """What is wrong with a function that should turn α into an optax.GradientTransformation."""
+    """What is wrong with a function that should turn α into an optax.GradientTransformation; None if nothing is."""
     try:
-        made = function(1e-3)
+        optimiser = function(1e-3)
     except Exception as error:
         return f"it fails for a learning rate of .001: {error}"
     return (
         None
-        if hasattr(made, "init") and hasattr(made, "update")
+        if hasattr(optimiser, "init") and hasattr(optimiser, "update")
         else "or α → optax.GradientTransformation"
     )
 
 
 class Data(NamedTuple):
-    """X, its weights, and how often an iteration draws each item on average."""
+    """X, its weights, and the expected number of draws of each item per iteration."""
 
     X: Interactions
     weights: PairWeights
-    drawn: Float[Array, "n"]
+    drawn: Float[Array, "n"]  # see `expected_draws`
 
 
 class Tables(NamedTuple):
-    """What a step reads and writes."""
+    """The arrays that a step reads and writes."""
 
     factors: Factors
-    memory: tuple[Any, Any]  # the optimiser's, of users and of items
-    place: Any  # [n], scratch: nothing in it outlives a step
+    memory: tuple[Any, Any]  # the optimiser's states for U and for V
+    place: Any  # [n], scratch space of `_sum_repeats`; what one step leaves there is never read
 
 
 class Sampled(base.Solver, listed=False):
-    """Descent on the rows that a sample of users touches: what minibatch and blockwise share."""
+    """The settings that Minibatch and Blockwise share: descent on the rows that a sample of users touches."""
 
     abstract = True
-    iterations: int = count(40, least=1, identity=False, help="T, visits of every user")
+    iterations: int = count(40, least=1, identity=False, help="T, visits of each user")
     learning_rate: float = number(0.3, above=0, help="α")
     optimiser: Any = choice(
         "adagrad",
@@ -93,10 +93,14 @@ class Sampled(base.Solver, listed=False):
         probe=not_an_optimiser,
         help="by name, or α → optax.GradientTransformation",
     )
-    batch: int | None = size(None, optional=True, help="users per batch; by default 128 or more")
+    batch: int | None = size(
+        None,
+        optional=True,
+        help="users per batch; None: 128, or more if there are many users and items",
+    )
     num_pos: int = size(10, help="positives drawn per user")
     num_neg: int = size(20, help="negatives drawn per user")
-    average: Averaging = part(Averaging(), Averaging, help="which iterates are kept")
+    average: Averaging = part(Averaging(), Averaging, help="how the iterates are averaged")
 
     def make_optimiser(self) -> optax.GradientTransformation:
         """The optimiser at this learning rate."""
@@ -104,10 +108,10 @@ class Sampled(base.Solver, listed=False):
         return chosen(self.learning_rate)
 
     def users_per_batch(self, num_users: int, num_items: int) -> int:
-        """As many users as draw each item about once, if 64 batches are left; at least 128.
+        """`batch`; if None, so many users that each item is drawn about once, at most m/64 and at least 128.
 
-        More would move an item less often in an iteration; fewer cost more, since a step whose draws are at
-        least as many as the items passes over their table instead of picking rows.
+        Larger batches would move an item fewer times per iteration. Smaller ones cost more: a step that draws at
+        least as many items as there are passes over the whole table of items, which is cheaper than picking rows.
         """
         if self.batch is not None:
             return self.batch
@@ -119,12 +123,12 @@ class Minibatch(Sampled):
     """θ′ over batches of users, any optax optimiser on the touched rows; any loss, φ, g, g′."""
 
     def prepare(self, problem: Problem) -> Data:
-        """X, its weights, and how often each item is drawn."""
+        """X, its weights, and the expected number of draws of each item."""
         drawn = expected_draws(problem.X, problem.weights, self.num_pos, self.num_neg)
         return Data(problem.X, problem.weights, drawn)
 
     def init(self, problem: Problem, factors: Factors) -> base.State:
-        """The start, with the optimiser's state of both tables."""
+        """The start, with the optimiser's states for U and V."""
         del problem
         optimiser = self.make_optimiser()
         return base.begin(factors, tuple(optimiser.init(F) for F in factors))
@@ -135,14 +139,14 @@ class Minibatch(Sampled):
         count = weights.usable.shape[0]
         optimiser = self.make_optimiser()
         by_user, by_item = by_row(objective.reg, m, n)
-        often = 1 / jnp.maximum(data.drawn, 1e-12)
+        per_draw = 1 / jnp.maximum(data.drawn, 1e-12)
 
-        def one(tables, drawn):
-            key, users, fresh = drawn
+        def one(tables, batch):
+            key, users, real = batch
             sample = sampling.uniform(key, data.X, weights, users, self.num_pos, self.num_neg)
             items = jnp.concatenate([sample.pos, sample.neg], 1)
-            pulls = by_user[users], (by_item * often)[items]  # λ_j over its expected draws
-            return descend(optimiser, objective, tables, sample, fresh, pulls, n / count), None
+            ridge = by_user[users], (by_item * per_draw)[items]  # λ_j over its expected draws
+            return descend(optimiser, objective, tables, sample, real, ridge, n / count), None
 
         tables = Tables(state.factors, state.extra, jnp.zeros(n, int))
         tables, _ = jax.lax.scan(
@@ -157,7 +161,7 @@ class Minibatch(Sampled):
 def expected_draws(
     X: Interactions, weights: PairWeights, num_pos: int, num_neg: int
 ) -> Float[Array, "n"]:
-    """Σ_i (P g_ij + Q g′_ij): how often one iteration draws item j on average."""
+    """Σ_i (P g_ij + Q g′_ij): the expected number of draws of each item j per iteration."""
     rows, items = np.asarray(X.rows), np.asarray(X.indices)
     g, b = np.asarray(weights.g, np.float64), np.asarray(weights.b, np.float64)
     share = (np.asarray(weights.user) > 0) / np.asarray(weights.neg_mass, np.float64)
@@ -169,21 +173,21 @@ def expected_draws(
 def batches(
     key: Key[Array, ""], users: Int[Array, "count"], most: int
 ) -> tuple[Key[Array, "s"], Int[Array, "s b"], Bool[Array, "s b"]]:
-    """Every user once, shuffled, in batches of `most`, each with a key.
+    """Every user once, shuffled, in batches of `most` users: a key per batch, the users, and which are real.
 
-    The last batch is filled up with repeats, which the third array calls False.
+    The last batch is filled up with repeated users, for which the third array is False.
     """
     count = users.shape[0]
     size = min(most, count)
     steps = -(-count // size)
     key_order, key_draw = jax.random.split(key)
     order = draws.shuffled(key_order, users)
-    at = jnp.arange(steps * size)
+    place = jnp.arange(steps * size)
     shape = (steps, size)
     return (
         jax.random.split(key_draw, steps),
-        order[at % count].reshape(shape),
-        (at < count).reshape(shape),
+        order[place % count].reshape(shape),
+        (place < count).reshape(shape),
     )
 
 
@@ -192,35 +196,35 @@ def descend(
     objective: Objective,
     tables: Tables,
     sample: sampling.Sample,
-    fresh: Bool[Array, "b"],
-    pulls: tuple[Float[Array, "b"], Float[Array, "b P_plus_Q"]],
+    real: Bool[Array, "b"],
+    ridge: tuple[Float[Array, "b"], Float[Array, "b P_plus_Q"]],
     item_scale: Any,
 ) -> Tables:
     """One step of the optimiser on the rows of a sample.
 
     Args:
-        optimiser: row by row.
-        objective: its reg is not read.
-        tables: what is read and written.
-        sample: of distinct users, but for weightless repeats.
-        fresh: False for the repeats.
-        pulls: λ of each drawn user and item.
-        item_scale: turns the sum over users' risks into n θ.
+        optimiser: it must act on each row by itself.
+        objective: L, φ and σ; its `reg` is not read.
+        tables: the factors and the optimiser's states.
+        sample: triples of distinct users, besides the repeated users that fill up a batch.
+        real: False for the repeated users, who count for nothing.
+        ridge: λ of each drawn user and of each drawn item.
+        item_scale: what the sum of the users' risks is multiplied by to give n θ.
     """
     (factors, (user_state, item_state), place), users = tables, sample.users
-    sample = sample._replace(user_weight=sample.user_weight * fresh)
+    sample = sample._replace(user_weight=sample.user_weight * real)
     u, v = factors.U[users], (factors.V[sample.pos], factors.V[sample.neg])
 
-    def batch_risk(u, v):  # Σ_i w_i risk_i of the gathered rows
+    def batch_risk(u, v):  # Σ_i w_i risk_i, as a function of the gathered rows
         return equation.risk_of_rows(objective, u, v[0], v[1], sample) * users.shape[0]
 
     du, dv = jax.grad(batch_risk, (0, 1))(u, v)
-    du = du + (pulls[0] * fresh)[:, None] * u
-    U, user_state = _touch(optimiser, factors.U, user_state, users, u, du, fresh)
+    du = du + (ridge[0] * real)[:, None] * u
+    U, user_state = _touch(optimiser, factors.U, user_state, users, u, du, real)
     items, rows, slope = (jnp.concatenate(both, 1) for both in ((sample.pos, sample.neg), v, dv))
-    slope = slope * item_scale + (pulls[1] * fresh[:, None])[:, :, None] * rows
+    slope = slope * item_scale + (ridge[1] * real[:, None])[:, :, None] * rows
     items, rows, slope = (a.reshape(-1, *a.shape[2:]) for a in (items, rows, slope))
-    if len(items) >= len(place):  # as many draws as items: a pass over the table is cheaper
+    if len(items) >= len(place):  # then one pass over the whole table is cheaper
         sums = jnp.zeros_like(factors.V).at[items].add(slope)
         V, item_state = _sweep(optimiser, factors.V, item_state, items, sums)
     else:
@@ -230,37 +234,37 @@ def descend(
 
 
 def _sum_repeats(items: Int[Array, "d"], slopes: Float[Array, "d k"], place: Int[Array, "n"]):
-    """For each draw the sum of the slopes of all draws of its item.
+    """For each draw, the sum of the slopes of all draws of the same item; and `place` after its use.
 
-    One draw of each item, the last to write its number into `place`, adds up for all of them, so that
-    sums lie close together whatever the number of items.
+    All draws of an item are summed in the row of one of them, the last that wrote its number into `place`. So the
+    sums fit into d rows, whatever the number of items.
     """
     place = place.at[items].set(jnp.arange(items.shape[0]))
     owner = place[items]
     return jnp.zeros_like(slopes).at[owner].add(slopes)[owner], place
 
 
-def _touch(optimiser, table, memory, at, rows, gradient, fresh=None):
-    """Apply the optimiser to the rows `at` of `table`, which are `rows`, and of its state's leaves."""
+def _touch(optimiser, table, memory, index, rows, gradient, real=None):
+    """Apply the optimiser to the rows `index` of `table`, which are `rows`, and to those of its state `memory`."""
     like = table.shape
 
     def take(leaf):
-        return leaf[at] if jnp.shape(leaf) == like else leaf
+        return leaf[index] if jnp.shape(leaf) == like else leaf
 
     def put(leaf, new):
         if jnp.shape(leaf) != like:
             return new
-        if fresh is not None:  # weightless repeats keep what the real visit wrote
-            return leaf.at[jnp.where(fresh, at, like[0])].set(new, mode="drop")
-        return leaf.at[at].set(new)  # repeats write equal rows
+        if real is not None:  # repeated users must not overwrite what the real visit wrote
+            return leaf.at[jnp.where(real, index, like[0])].set(new, mode="drop")
+        return leaf.at[index].set(new)  # all draws of an item write the same row
 
     updates, after = optimiser.update(gradient, jax.tree.map(take, memory), rows)
     return put(table, rows + updates), jax.tree.map(put, memory, after)
 
 
-def _sweep(optimiser, table, memory, at, gradient):
-    """As `_touch`, with the gradient of the whole table, whose other rows stay as they are."""
-    touched = jnp.zeros(table.shape[0], bool).at[at].set(True)[:, None]
+def _sweep(optimiser, table, memory, index, gradient):
+    """As `_touch`, but with the gradient of the whole table; rows that are not in `index` stay as they are."""
+    touched = jnp.zeros(table.shape[0], bool).at[index].set(True)[:, None]
 
     def put(leaf, new):
         return jnp.where(touched, new, leaf) if jnp.shape(leaf) == table.shape else new

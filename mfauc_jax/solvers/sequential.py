@@ -1,7 +1,7 @@
-"""Algorithm 1: max(m, n) steps an iteration, each moving one u_i and one v_j, in one `lax.scan`.
+"""Algorithm 1: max(m, n) steps per iteration, each moving one u_i and one v_j, in one `lax.scan`.
 
-As docs/derivations.md#algorithm-1 reads it; the paper's text and the authors' code differ from it in ways that
-the fields of `Sequential` name. All of an iteration's samples are drawn in one batch before its scan.
+This is the reading of docs/derivations.md#algorithm-1. The paper's text and the authors' code differ from it in the
+ways that the fields of `Sequential` name. All samples of an iteration are drawn in one batch before its scan.
 """
 
 from typing import NamedTuple
@@ -30,12 +30,12 @@ RULES = {
     "rows": lambda gradient, rows: gradient * rows,  # m ∂u_i and n ∂v_j: the same size for any data
     "unit": _unit,  # the authors' figures: every step has length α
     "thousand": lambda gradient, rows: gradient * 1000,  # the authors' ranking tables
-    "plain": lambda gradient, rows: gradient,  # as printed: does not learn (E21)
+    "plain": lambda gradient, rows: gradient,  # as printed, which does not learn (E21)
 }
 
 
 class Data(NamedTuple):
-    """X both ways, with its weights."""
+    """X, its weights, and X transposed."""
 
     X: Interactions
     weights: PairWeights
@@ -48,28 +48,36 @@ class Sequential(base.Solver):
     iterations: int = count(300, least=1, identity=False, help="T")
     learning_rate: float = number(0.05, above=0, help="α")
     num_users: int = size(30, help="κ_W, users drawn for ∂v_j")
-    num_items: int = size(10, help="κ_Y, positives and negatives drawn of each user")
+    num_items: int = size(10, help="κ_Y, positives and negatives drawn per user")
     step_rule: str = choice(
-        "rows", RULES, help="what α multiplies: m ∂u_i and n ∂v_j, or see RULES"
+        "rows",
+        RULES,
+        help="what α multiplies; rows: m ∂u_i and n ∂v_j; the others are in solvers/sequential.py, RULES",
     )
     fixed_order: bool = flag(
-        False, help="one permutation for the whole fit, as the authors; else fresh ones (E18)"
+        False,
+        help="one permutation for the whole fit, as the authors did; else new ones per iteration (E18)",
     )
     new_user: bool = flag(
-        False, help="∂v_j sees the new u_i, as the authors; else both see the old ones (E20)"
+        False,
+        help="∂v_j sees the new u_i, as the authors had it; else both gradients see the old factors (E20)",
     )
     stratified: bool = flag(
-        False, help="users with and without item j are drawn apart: less variance"
+        False, help="users with and without item j are drawn separately, for less variance"
     )
     max_norm: float | None = number(
-        None, above=0, optional=True, swept=False, help="rows are projected back to this norm"
+        None,
+        above=0,
+        optional=True,
+        swept=False,
+        help="longer rows are scaled back to this norm; None: no limit",
     )
     average: Averaging = part(
-        Averaging(start=30, eta=0.0), Averaging, help="which iterates are kept"
+        Averaging(start=30, eta=0.0), Averaging, help="how the iterates are averaged"
     )
 
     def prepare(self, problem: Problem) -> Data:
-        """X and its transpose."""
+        """X, its weights and its transpose."""
         return Data(problem.X, problem.weights, problem.X.transpose())
 
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
@@ -106,22 +114,22 @@ class Sequential(base.Solver):
             return row * jnp.minimum(1.0, self.max_norm / jnp.maximum(jnp.linalg.norm(row), 1e-12))
 
         def one(factors, drawn):
-            i, j, of_user, of_item = drawn
+            i, j, user_draws, item_sample = drawn
             U, V = factors
-            u = move(U[i], jax.grad(user_part)(U[i], V, i, *of_user), m)
+            u = move(U[i], jax.grad(user_part)(U[i], V, i, *user_draws), m)
             U_new = U.at[i].set(u)
             seen = Factors(U_new if self.new_user else U, V)
-            v = move(V[j], jax.grad(item_part)(V[j], seen, j, of_item), n)
+            v = move(V[j], jax.grad(item_part)(V[j], seen, j, item_sample), n)
             return Factors(U_new, V.at[j].set(v)), None
 
-        of_users = (
+        draws_of_users = (
             for_users.pos,
             for_users.neg,
             for_users.g_pos,
             for_users.g_neg,
             for_users.user_weight,
         )
-        factors, _ = jax.lax.scan(one, state.factors, (users, items, of_users, for_items))
+        factors, _ = jax.lax.scan(one, state.factors, (users, items, draws_of_users, for_items))
         iteration = state.iteration + 1
         mean = averaging.update(self.average, state.average, factors, iteration)
         return base.State(factors, mean, iteration), base.change(state.factors, factors)
@@ -130,10 +138,10 @@ class Sequential(base.Solver):
 def _orders(
     solver: Sequential, key: Key[Array, ""], data: Data, steps: int
 ) -> tuple[Int[Array, "steps"], Int[Array, "steps"]]:
-    """Which user and which item each step moves: permutations, wrapped round.
+    """The user and the item that each step moves: permutations, continued with further ones up to `steps`.
 
-    With fresh orders the shorter side concatenates fresh permutations, so that counts equalise over
-    iterations (E19); a fixed order repeats itself, as in the authors' code.
+    The shorter side is continued with new permutations, so that the numbers of visits become equal over the
+    iterations (E19). A fixed order repeats one permutation, as in the authors' code.
     """
     usable, n = data.weights.usable, data.X.num_items
     if solver.fixed_order:
@@ -141,11 +149,11 @@ def _orders(
     key_users, key_items = jax.random.split(key)
 
     def order(key, size):
-        turns = -(-steps // size)
-        keys = jax.random.split(key, turns)
+        num_rounds = -(-steps // size)
+        keys = jax.random.split(key, num_rounds)
         rounds = [
             draws.shuffled(keys[0 if solver.fixed_order else t], jnp.arange(size))
-            for t in range(turns)
+            for t in range(num_rounds)
         ]
         return jnp.concatenate(rounds)[:steps]
 

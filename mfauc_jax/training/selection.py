@@ -285,6 +285,10 @@ def _swept(model: Any, name: str) -> bool:
 
 
 def _check_criterion(criterion: str | Callable) -> None:
-    if callable(criterion) or criterion in MINIMISED or criterion in formulas.KNOWN:
+    if callable(criterion):
+        if formulas.not_a_metric(criterion):
+            raise TypeError(f"criterion = {criterion!r} must be a metric {formulas.NO_METRIC}")
+        return
+    if criterion in MINIMISED or criterion in formulas.KNOWN:
         return
     registry.lookup("criterion", dict.fromkeys([*MINIMISED, *formulas.KNOWN]), criterion)

@@ -1,0 +1,153 @@
+"""When things happened: numbers, dates, datetimes or ISO text, as numbers that compare.
+
+A number stays what it is, in whatever unit the caller has. A date or datetime becomes microseconds since 1970; one
+with a time zone is moved to UTC first, one without is taken as it stands.
+"""
+
+import datetime
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Shaped
+
+if TYPE_CHECKING:
+    import narwhals.stable.v2 as nw
+
+EPOCH = datetime.datetime(1970, 1, 1)
+EPOCH_UTC = EPOCH.replace(tzinfo=datetime.UTC)
+MICROSECOND = datetime.timedelta(microseconds=1)
+EXAMPLE = "'2024-05-01' or '2024-05-01 12:30:00'"
+
+
+class Times(NamedTuple):
+    """One time per row."""
+
+    values: Shaped[np.ndarray, " rows"]  # the column's own numbers, or microseconds since 1970
+    dated: bool  # whether they are microseconds
+
+    def span(self) -> str:
+        """The first and the last time, as one would write them."""
+        return f"from {self.show(self.values.min())} to {self.show(self.values.max())}"
+
+    def show(self, value: Any) -> str:
+        """One of the values, as one would write it."""
+        return str(EPOCH + int(value) * MICROSECOND) if self.dated else str(value)
+
+
+def read(column: "nw.Series") -> Times:
+    """The times of a column of a frame; missing and unreadable ones raise ValueError with their count."""
+    import narwhals.stable.v2 as nw
+
+    name, kind = column.name, column.dtype
+    if kind.is_numeric():
+        values = column.to_numpy()
+        missing = int(column.null_count())
+        if values.dtype.kind in "fO":
+            values = np.array([math.nan if v is None else float(v) for v in values.tolist()])
+            missing = int((~np.isfinite(values)).sum())
+        _refuse(name, len(values), missing, [])
+        return Times(values, dated=False)
+    if kind in (nw.Date, nw.Datetime):
+        _refuse(name, len(column), int(column.null_count()), [])
+        return Times(column.dt.timestamp("us").to_numpy().astype(np.int64), dated=True)
+    if kind in (nw.String, nw.Categorical, nw.Enum, nw.Object):
+        return _from_text(name, [_as_text(value) for value in column.to_list()])
+    raise TypeError(f"column {name!r} is {kind}: times are numbers, dates, datetimes or ISO text")
+
+
+def moment(at: Any) -> tuple[int | float, bool]:
+    """One time as (value, whether it is a date), comparable with `Times` of the same kind."""
+    if isinstance(at, np.datetime64):
+        at = at.astype("datetime64[us]").item()
+    if isinstance(at, datetime.date):  # a datetime is one
+        at = at.isoformat()
+    if isinstance(at, str):
+        value = _number(at)
+        found = _microseconds(at) if value is None else None
+        if value is None and found is None:
+            raise ValueError(f"at = {at!r} is neither a number nor an ISO date such as {EXAMPLE}")
+        return (value, False) if found is None else (found[0], True)
+    if isinstance(at, bool | np.bool_) or not isinstance(at, int | float | np.number):
+        raise TypeError(f"at = {at!r} must be a number, a date or ISO text such as {EXAMPLE}")
+    if not math.isfinite(at):
+        raise ValueError(f"at = {at} is not finite")
+    return at.item() if isinstance(at, np.number) else at, False
+
+
+def since(times: Times, name: str, at: Any) -> np.ndarray:
+    """Which times are `at` or later; a ValueError if one is a date and the other a number."""
+    value, dated = moment(at)
+    if dated and not times.dated:
+        raise ValueError(
+            f"at = {at!r} is a date and column {name!r} has numbers, {times.span()}: give a number; "
+            f"if they are Unix seconds, {value // 10**6}, if milliseconds, {value // 1000}"
+        )
+    if times.dated and not dated:
+        raise ValueError(
+            f"at = {at!r} is a number and column {name!r} has dates, {times.span()}: "
+            f"give a date such as {EXAMPLE}"
+        )
+    return times.values >= value
+
+
+def _from_text(name: str, texts: list[str | None]) -> Times:
+    """Numbers if that reading fails on fewer texts than ISO dates do."""
+    distinct = {text: _number(text) for text in texts if text is not None}
+    missing = sum(text is None for text in texts)
+    not_numbers = [text for text in texts if text is not None and distinct[text] is None]
+    if not not_numbers and distinct:
+        _refuse(name, len(texts), missing, [])
+        return Times(np.array([distinct[text] for text in texts if text is not None]), dated=False)
+    dates = {text: _microseconds(text) for text in distinct}
+    not_dates = [text for text in texts if text is not None and dates[text] is None]
+    _refuse(name, len(texts), missing, min(not_dates, not_numbers, key=len))
+    found = [date for text in texts if text is not None and (date := dates[text])]
+    zoned = sum(zone for _, zone in found)
+    if 0 < zoned < len(found):
+        raise ValueError(
+            f"column {name!r}: {zoned} of {len(found)} times have a time zone and the others have none"
+        )
+    return Times(np.array([value for value, _ in found], np.int64), dated=True)
+
+
+def _refuse(name: str, rows: int, missing: int, unreadable: list[str]) -> None:
+    if not rows:
+        raise ValueError(f"column {name!r} has no times: the frame has no rows")
+    if not missing and not unreadable:
+        return
+    example = f" ({unreadable[0]!r} …)" if unreadable else ""
+    raise ValueError(
+        f"column {name!r}: of {rows} times {missing} are missing and {len(unreadable)} unreadable{example}: "
+        f"leave these rows out, or write them as numbers or as {EXAMPLE}"
+    )
+
+
+def _as_text(value: Any) -> str | None:
+    """A cell of a column of objects or text; None where it is missing."""
+    if isinstance(value, datetime.date):
+        return value.isoformat() if value == value else None  # pandas' NaT is not itself
+    if value is None or value != value:
+        return None
+    return str(value).strip() or None
+
+
+def _number(text: str) -> int | float | None:
+    for kind in (int, float):  # whole numbers exactly
+        try:
+            value = kind(text)
+        except (ValueError, OverflowError):
+            continue
+        return value if math.isfinite(value) and abs(value) < 2**63 else None
+    return None
+
+
+def _microseconds(text: str) -> tuple[int, bool] | None:
+    """(microseconds since 1970, whether a time zone was given) of an ISO date; None for other text."""
+    try:
+        found = datetime.datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    if found.tzinfo is None:
+        return (found - EPOCH) // MICROSECOND, False
+    return (found - EPOCH_UTC) // MICROSECOND, True
