@@ -81,7 +81,8 @@ class MFAUC(Recommender, Declared):
     def _check_together(self) -> None:
         if any(getattr(p, "is_absent", False) for p in (self.loss, self.weighting, self.solver)):
             return  # raises when it is used
-        equation.check_pair(self.loss, self.weighting)
+        if self.weighting is not identity:
+            equation.check_pair(self.loss, self.weighting)
         self.chosen_solver.check(Objective(self.loss, self.weighting))
 
     @classmethod
@@ -139,7 +140,7 @@ class MFAUC(Recommender, Declared):
             X: whatever `Interactions.of` reads: a scipy matrix (users × items), a pair of arrays, a
                 pandas, polars or arrow frame with columns user and item.
             validation: held-out positives over the same users and items; their metrics are recorded
-                and the factors with the best `watch.metric` are kept.
+                and the factors with the best `watch.metric` are kept. Ids that X lacks are left out and counted.
             watch: what is recorded, which metric decides, and when to stop early.
             checkpoints: where training states are kept and resumed from.
             callbacks: called with (iteration, factors, record); a true answer stops the fit.
@@ -152,7 +153,8 @@ class MFAUC(Recommender, Declared):
             )
         watcher = None
         if watch is not None or validation is not None:
-            watcher = Watcher.of(watch or Watch(), self.problem(X), solver, validation)
+            assemble = partial(self.problem, X)
+            watcher = Watcher.of(watch or Watch(), X, assemble, solver, validation)
         order = solver.order(X, self.seed)
         problem = self.problem(X if order is None else X.take(order))
         key_start, key_fit = host.keys(self.seed, 2)
@@ -192,7 +194,7 @@ class MFAUC(Recommender, Declared):
         self.train_, self.folded_from_, self.fold_in_gap_ = X, folded_from, gap
         return self
 
-    def fold_in(self, X_new: Any) -> "MFAUC":
+    def fold_in(self, X_new: Any, *, unknown: str = "skip") -> "MFAUC":
         """A model of users who were not in training: their u from their positives, the items as here.
 
         `recommend`, `predict`, `evaluate` and the rest then answer for the new users, their own
@@ -202,10 +204,15 @@ class MFAUC(Recommender, Declared):
         Args:
             X_new: what `fit` takes, over the same items: external ids if `fit` was given ids, else
                 a matrix with as many columns.
+            unknown: positives whose item was not in training are left out ("skip": one warning counts them) or
+                "raise". A user without a known item gets u = 0, and scores of 0.
         """
         V, X = self._fitted().V, self.folded_from_ or self.train_
-        new = ids.over_items(X_new, X)
-        U, gap = self._solve_users(X, V, new)
+        new = ids.over_items(X_new, X, unknown)
+        if new.nnz:
+            U, gap = self._solve_users(X, V, new)
+        else:  # nobody has a known item
+            U, gap = jax.numpy.zeros((new.num_users, V.shape[1]), V.dtype), np.zeros(new.num_users)
         made = Fitted(Factors(U, V), [], "folded in")
         return dataclasses.replace(self)._keep(new, made, X, gap)
 

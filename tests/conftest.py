@@ -4,7 +4,7 @@ import os
 
 import jaxtyping
 
-jaxtyping.install_import_hook("mfauc_jax", "beartype.beartype")
+jaxtyping.install_import_hook("mfauc_jax", "typecheck.checked")
 
 import jax  # noqa: E402
 

@@ -25,26 +25,15 @@ def matrix(m: int = 40, n: int = 24) -> np.ndarray:
 
 def model(**changes) -> mf.MFAUC:
     """What every process fits, and the one that the others are compared with."""
-    setting = {
-        "solver": "blockwise",
-        "blocks": 4,
-        "loss": "square_hinge",
-        "rank": 3,
-        "batch": 8,
-        "iterations": 6,
-        "num_pos": 2,
-        "num_neg": 3,
-        "checkpoint_every": 2,
-    }
-    return mf.MFAUC(**(setting | changes))
+    solver = mf.Blockwise(6, batch=8, num_pos=2, num_neg=3, blocks=4)
+    return mf.MFAUC(rank=3, loss="square_hinge", solver=solver.replace(**changes))
 
 
 def main(options: dict) -> None:
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_num_cpu_devices", options["devices"])
-    distributed.initialize(
-        options["coordinator"], options["count"], options["id"], timeout=options.get("timeout", 60)
-    )
+    where = options["coordinator"], options["count"], options["id"]
+    distributed.initialize(*where, heartbeat=options.get("heartbeat", 20))
     X = matrix()
     mine = distributed.users(X.sum(1), 4)
 
@@ -52,7 +41,9 @@ def main(options: dict) -> None:
         if s == options.get("kill_at"):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    fitted = model(**options.get("model", {})).fit(X[mine], callbacks=[killed])
+    folder = options.get("folder")
+    states = None if folder is None else mf.Checkpoints(folder, every=2)
+    fitted = model().fit(X[mine], checkpoints=states, callbacks=[killed])
     np.savez(options["out"], users=mine, U=fitted.user_factors_, V=fitted.item_factors_)
 
 

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given, settings
 from toys import matrices, quiet, random_factors
 
+from mfauc_jax import Alternating, Minibatch, Problem
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data import ragged
-from mfauc_jax.objective import equation, exact
-from mfauc_jax.objective import weights as item_weights
+from mfauc_jax.objective import equation, exact, weightings
+from mfauc_jax.objective.penalties import Reg
+from mfauc_jax.objective.weights import Weights
 from mfauc_jax.solvers import alternating, base
 
 RNG = np.random.default_rng(0)
@@ -18,27 +20,39 @@ DENSE = RNG.random((12, 15)) < 0.35
 DENSE[0], DENSE[1], DENSE[2] = False, True, False  # no positive, no negative, one positive
 DENSE[2, 3] = True
 X = quiet(DENSE)
-REG = equation.Reg(jnp.asarray(RNG.random(12)), jnp.asarray(RNG.random(15)))
+REG = Reg(jnp.asarray(RNG.random(12)), jnp.asarray(RNG.random(15)))
 SPREAD = jnp.asarray(RNG.random(12))
 AT = random_factors(0, X)
 
 
-def problem(phi="identity", tau=0.0, rho=0.5):
-    weights = item_weights.make(X, tau, user_power=0.5)
-    objective = equation.make("square", phi, rho=rho, reg=REG, spread=SPREAD)
-    return objective, weights, alternating.prepare(X, weights), exact.plan(objective, X, weights)
+def problem(phi="identity", tau=0.0):
+    weights = Weights(tau, None, user_power=0.5).of(X)
+    objective = equation.make("square", phi, reg=REG, spread=SPREAD)
+    data = Alternating().prepare(Problem(X, weights, objective))
+    return objective, data, exact.plan(objective, X, weights)
+
+
+def run(solver, objective, data, iterations, at=AT):
+    """The factors after each iteration."""
+    state = base.begin(at)
+    for _ in range(iterations):
+        state, _ = base.run(solver, objective, jax.random.key(0), state, data)
+        yield state.factors
+
+
+sweep = jax.jit(alternating.sweep)
 
 
 def minimise_over_items(objective, data):
-    U, V = alternating.sweep(objective, AT, data, 0, 200)
+    U, V = sweep(objective, AT, data, 0, 200)
     np.testing.assert_array_equal(U, AT.U.at[:2].set(0))  # users without a pair have no say
     return V
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.7])
 def test_the_gradient_is_zero_after_each_half_step(tau):
-    objective, _, data, plan = problem(tau=tau)
-    U, V = alternating.sweep(objective, AT, data, 12, 0)
+    objective, data, plan = problem(tau=tau)
+    U, V = sweep(objective, AT, data, 12, 0)
     np.testing.assert_array_equal(V, AT.V)
     after = exact.value_and_grad(objective, Factors(U, AT.V), plan)[1]
     np.testing.assert_allclose(after.U, 0, atol=1e-12)
@@ -50,7 +64,7 @@ def test_the_gradient_is_zero_after_each_half_step(tau):
 
 
 def test_the_v_step_is_a_dense_solve():
-    objective, _, data, plan = problem()
+    objective, data, plan = problem()
 
     def theta(flat):
         return exact.value(objective, Factors(AT.U, flat.reshape(AT.V.shape)), plan)
@@ -61,31 +75,28 @@ def test_the_v_step_is_a_dense_solve():
     np.testing.assert_allclose(found.ravel(), solved, atol=1e-9)
 
 
-@pytest.mark.parametrize(("phi", "rho"), [("identity", 1.0), ("tanh", 0.5), ("tanh", 3.0)])
-def test_the_objective_never_rises(phi, rho):
-    objective, _, data, plan = problem(phi, rho=rho)
-    solver = alternating.make(objective, 8, 3)
-    state, values = solver.init(AT), [float(exact.value(objective, AT, plan))]
-    for _ in range(12):
-        state, _ = base.run(solver.step, jax.random.key(0), state, data)
-        values.append(float(exact.value(objective, state.factors, plan)))
+@pytest.mark.parametrize(
+    "phi", [weightings.identity, weightings.Tanh(rho=0.5), weightings.Tanh(rho=3.0)]
+)
+def test_the_objective_never_rises(phi):
+    objective, data, plan = problem(phi)
+    found = run(Alternating(user_steps=8, item_steps=3), objective, data, 12)
+    values = [float(exact.value(objective, at, plan)) for at in (AT, *found)]
     assert all(b <= a + 1e-12 for a, b in itertools.pairwise(values))
     assert values[-1] < 0.5 * values[0]
 
 
 def test_tanh_by_reweighting_ends_at_a_stationary_point_of_the_weighted_objective():
-    objective, _, data, plan = problem("tanh", rho=0.7)
-    solver = alternating.make(objective, 10, 10)
-    state = solver.init(AT)
-    for _ in range(400):
-        state, _ = base.run(solver.step, jax.random.key(0), state, data)
-    grads = exact.value_and_grad(objective, state.factors, plan)[1]
+    objective, data, plan = problem(weightings.Tanh(rho=0.7))
+    *_, last = run(Alternating(user_steps=10, item_steps=10), objective, data, 400)
+    grads = exact.value_and_grad(objective, last, plan)[1]
     assert max(float(jnp.abs(g).max()) for g in grads) < 1e-5
 
 
 def test_only_the_square_loss():
     with pytest.raises(ValueError, match="square loss, not logistic.*minibatch"):
-        alternating.make(equation.make("logistic"))
+        Alternating().check(equation.make("logistic"))
+    Alternating().check(equation.make("square", "tanh"))
 
 
 @settings(max_examples=15)
@@ -107,32 +118,31 @@ def test_tiles_hold_every_positive_once_and_whole_rows(dense):
 
 
 def test_float32_goes_where_float64_goes():
-    objective, _, data, plan = problem()
+    objective, data, plan = problem()
 
     def single(tree):
         return jax.tree.map(lambda a: a.astype(jnp.float32) if a.dtype == float else a, tree)
 
-    ends = []
+    ends, solver = [], Alternating(user_steps=8, item_steps=3)
     for cast in (lambda tree: tree, single):
-        solver = alternating.make(cast(objective), 8, 3)
-        state = solver.init(cast(AT))
-        for _ in range(8):
-            state, _ = base.run(solver.step, jax.random.key(0), state, cast(data))
-        ends.append(float(exact.value(cast(objective), state.factors, cast(plan))))
+        *_, last = run(solver, cast(objective), cast(data), 8, cast(AT))
+        assert last.U.dtype == cast(AT).U.dtype
+        ends.append(float(exact.value(cast(objective), last, cast(plan))))
     assert ends[1] == pytest.approx(ends[0], rel=1e-4)
 
 
 def test_small_data_are_compiled_quickly_to_the_same_factors(monkeypatch):
-    objective, _, data, _ = problem()
-    solver = alternating.make(objective, 4, 2)
-    quick, state = base.runner(solver, data), solver.init(AT)
+    objective, data, _ = problem()
+    solver, state = Alternating(), base.begin(AT)
+    quick = base.runner(solver, data)
     assert quick is not base.run
     ends = [
-        run(solver.step, jax.random.key(0), state, data)[0].factors for run in (base.run, quick)
+        step(solver, objective, jax.random.key(0), state, data)[0].factors
+        for step in (base.run, quick)
     ]
     for slow, fast in zip(*ends, strict=True):
         np.testing.assert_allclose(fast, slow, atol=1e-12)
-    assert base.runner(solver._replace(quick=False), data) is base.run
+    assert base.runner(Minibatch(), data) is base.run  # whose step has no use for it
     monkeypatch.setattr(base, "SMALL", 0)
     assert base.runner(solver, data) is base.run
 

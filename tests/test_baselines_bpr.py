@@ -5,10 +5,10 @@ import pytest
 
 from mfauc_jax import Factors, Interactions
 from mfauc_jax.baselines import bpr, pairwise
-from mfauc_jax.baselines.pairwise import Examples, Hyper, Picked, Sizes, Table
+from mfauc_jax.baselines.pairwise import Descent, Examples, Picked, Table
 from mfauc_jax.objective import equation, losses, sampling
-from mfauc_jax.objective import weights as item_weights
-from mfauc_jax.solvers import starts
+from mfauc_jax.objective.weights import Weights
+from mfauc_jax.solvers import base
 
 KEY = jax.random.key(0)
 
@@ -35,7 +35,7 @@ def triple_loop(U, V, dense, reg):
 
 def test_objective_is_the_triple_loop():
     dense, X = random_rows((1, 3, 9, 5, 11))
-    f = starts.gaussian(KEY, 5, 12, 3, 1.0)
+    f = base.gaussian(KEY, 5, 12, 3, 1.0)
     expected = triple_loop(np.asarray(f.U), np.asarray(f.V), dense, 0.3)
     np.testing.assert_allclose(bpr.objective(f, X, reg=0.3), expected, rtol=1e-12)
 
@@ -45,8 +45,8 @@ def test_bpr_is_logistic_and_identity_only_if_all_users_have_as_many_positives()
     goal = equation.make("logistic")
     for lengths, equal in (((4, 4, 4, 4), True), ((1, 2, 6, 10), False)):
         _, X = random_rows(lengths, seed=1)
-        f = starts.gaussian(KEY, 4, 12, 3, 1.0)
-        weights = item_weights.make(X)
+        f = base.gaussian(KEY, 4, 12, 3, 1.0)
+        weights = Weights.paper().of(X)
         sample = sampling.everything(X, weights)
         framework = float(equation.value(goal, f, sample))
         own = float(bpr.objective(f, X))
@@ -58,7 +58,7 @@ def test_bpr_is_logistic_and_identity_only_if_all_users_have_as_many_positives()
 
 def test_ascent_is_monotone_under_exact_gradients():
     _, X = random_rows((2, 3, 5, 4, 6), seed=2)
-    f = starts.gaussian(KEY, 5, 12, 3)
+    f = base.gaussian(KEY, 5, 12, 3)
     step = jax.value_and_grad(lambda f: bpr.objective(f, X, reg=0.01))
     values = []
     for _ in range(20):
@@ -110,9 +110,10 @@ def fixed_pick(key, X, examples):
 def test_one_step_of_the_user_item_model_is_the_summed_gradient(bias, bootstrap):
     dense, X = random_rows((3, 5, 4), seed=5)
     key_start, key_epochs = jax.random.split(KEY)
-    sizes = Sizes(rank=2, batch=64, bias=bias, adaptive=False, bootstrap=bootstrap)
+    sizes = {"rank": 2, "batch": 64, "bias": bias, "adaptive": False, "bootstrap": bootstrap}
+    descent = Descent(learning_rate=0.1, reg=0.3, epochs=1, **sizes)
     U, V = pairwise.start(key_start, X, 2, bias)
-    result = pairwise.fit_users(KEY, X, losses.logistic, fixed_pick, Hyper(0.1, 0.3, 1), sizes)
+    result = pairwise.fit_users(KEY, X, losses.logistic, fixed_pick, descent)
     _, key = jax.random.split(key_epochs)  # of the order, of the epochs
     _, key_steps = jax.random.split(jax.random.fold_in(key, 0))
     _, key_slot = jax.random.split(jax.random.fold_in(key_steps, 0))

@@ -6,7 +6,7 @@ import pytest
 from mfauc_jax import Interactions
 from mfauc_jax.baselines import climf
 from mfauc_jax.data import ragged
-from mfauc_jax.solvers import starts
+from mfauc_jax.solvers import base
 
 KEY = jax.random.key(0)
 
@@ -20,7 +20,7 @@ def dense():
 
 
 def test_objective_is_the_triple_loop(dense):
-    f = starts.gaussian(KEY, 12, 20, 3, 1.0)
+    f = base.gaussian(KEY, 12, 20, 3, 1.0)
     U, V = np.asarray(f.U), np.asarray(f.V)
 
     def sigma(x):
@@ -40,7 +40,7 @@ def test_objective_is_the_triple_loop(dense):
 
 def test_exact_gradient_steps_rise_monotonically(dense):
     X = Interactions.from_scipy(dense)
-    f = starts.gaussian(KEY, 12, 20, 3)
+    f = base.gaussian(KEY, 12, 20, 3)
     step = jax.value_and_grad(lambda f: climf.objective(f, X, reg=0.01))
     values = []
     for _ in range(25):
@@ -53,7 +53,7 @@ def test_exact_gradient_steps_rise_monotonically(dense):
 def test_an_epoch_sums_to_the_full_gradient(dense):
     """With a step too small to matter, one pass moves by α ∇F/√(1 + …) ≈ α ∇F row by row."""
     X = Interactions.from_scipy(dense)
-    begin = starts.gaussian(KEY, 12, 20, 2, 1e-3)
+    begin = base.gaussian(KEY, 12, 20, 2, 1e-3)
     gradient = jax.grad(lambda f: climf.objective(f, X, reg=50.0))(begin)
     moved = climf.fit(KEY, X, rank=2, epochs=1, learning_rate=1e-6, reg=50.0, users_per_step=5)
     for after, before, slope in zip(moved, begin, gradient, strict=True):

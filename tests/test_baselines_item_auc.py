@@ -4,7 +4,7 @@ import numpy as np
 
 from mfauc_jax import Interactions
 from mfauc_jax.baselines import item_auc, pairwise
-from mfauc_jax.baselines.pairwise import Examples, Hyper, Picked, Sizes
+from mfauc_jax.baselines.pairwise import Descent, Examples, Picked
 from mfauc_jax.objective import sampling
 
 KEY = jax.random.key(0)
@@ -41,10 +41,11 @@ def second_item(key, X, examples):
 
 def test_one_step_is_the_finite_difference_gradient_through_the_mean():
     dense, X = sparse(2)
-    sizes = Sizes(rank=3, per_user=2, adaptive=False)
+    sizes = {"rank": 3, "per_user": 2, "adaptive": False}
+    descent = Descent(learning_rate=0.01, reg=0.2, epochs=1, **sizes)
     key_start, key_epochs = jax.random.split(KEY)
     V = np.asarray(pairwise.start(key_start, X, 3, False).V)
-    result = pairwise.fit_items(KEY, X, pairwise.hinge, second_item, Hyper(0.01, 0.2, 1), sizes)
+    result = pairwise.fit_items(KEY, X, pairwise.hinge, second_item, descent)
     # the one chunk holds all users by falling length; its positives come from this stream
     rows = np.argsort(-dense.sum(1), kind="stable")
     _, key_slot, _ = jax.random.split(jax.random.fold_in(key_epochs, 0), 3)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from mfauc_jax import Interactions
-from mfauc_jax.baselines import soft_impute, walk
+from mfauc_jax.baselines import soft_impute
+from mfauc_jax.data import ragged
 
 KEY = jax.random.key(0)
 RHOS = (0.8, 0.4, 0.1)
@@ -71,7 +72,7 @@ def test_product_is_sparse_plus_low_rank(dense):
     rng = np.random.default_rng(2)
     U, V, B = (jnp.asarray(rng.normal(size=s)) for s in ((25, 3), (18, 3), (18, 5)))
     filled = np.where(dense > 0, dense, U @ V.T)
-    np.testing.assert_allclose(soft_impute.product(walk.make(X), U, V, B), filled @ B, atol=1e-10)
+    np.testing.assert_allclose(soft_impute.product(ragged.walk(X), U, V, B), filled @ B, atol=1e-10)
 
 
 def test_orthonormal_factors_are_a_qr_also_without_full_rank():

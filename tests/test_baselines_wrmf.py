@@ -7,8 +7,9 @@ import threadpoolctl
 from implicit.als import AlternatingLeastSquares
 
 from mfauc_jax import Factors, Interactions
-from mfauc_jax.baselines import walk, wrmf
-from mfauc_jax.solvers import starts
+from mfauc_jax.baselines import wrmf
+from mfauc_jax.data import ragged
+from mfauc_jax.solvers import base
 
 KEY = jax.random.key(0)
 pytestmark = pytest.mark.filterwarnings("ignore:interactions")  # an empty row is on purpose
@@ -39,7 +40,7 @@ def test_one_sweep_solves_the_dense_normal_equations(confidence, power):
     values, X = planted(confidence=confidence)
     relevant, C = (values > 0).astype(float), 1 + 2.5 * values
     result = wrmf.fit(KEY, X, rank=4, reg=0.3, alpha=2.5, sweeps=1, reg_power=power, reg_offset=0.1)
-    V = np.asarray(starts.gaussian(KEY, *X.shape, 4, 0.1).V)
+    V = np.asarray(base.gaussian(KEY, *X.shape, 4, 0.1).V)
     lam_users = 0.3 * (relevant.sum(1) + 0.1 * 30) ** power
     lam_items = 0.3 * (relevant.sum(0) + 0.1 * 40) ** power
     U = dense_half(relevant, C, V, lam_users)
@@ -58,7 +59,7 @@ def test_k_conjugate_gradient_steps_are_the_exact_solution():
 @pytest.mark.parametrize("confidence", [False, True])
 def test_objective_is_the_double_sum(confidence):
     values, X = planted(2, confidence=confidence)
-    f = starts.gaussian(KEY, *X.shape, 3, 0.5)
+    f = base.gaussian(KEY, *X.shape, 3, 0.5)
     U, V = np.asarray(f.U), np.asarray(f.V)
     total = 0.0
     for i in range(40):
@@ -83,10 +84,10 @@ def test_rows_longer_than_a_step_and_chunks_that_do_not_divide():
     dense[0], dense[:, 5] = 1.0, 1.0
     X = Interactions.from_scipy(dense)
     lengths = np.asarray(X.row_lengths)
-    steps = walk.make(X).offsets.shape[0]
-    assert lengths.max() > 4 * steps and walk.make(X).chunks.shape[0] > 1
-    U, V = starts.gaussian(KEY, 150, 300, 3, 0.1)
-    result = wrmf.half_sweep(U, V, walk.make(X), jnp.full(150, 0.2), 1.0)
+    steps = ragged.walk(X).offsets.shape[0]
+    assert lengths.max() > 4 * steps and ragged.walk(X).chunks.shape[0] > 1
+    U, V = base.gaussian(KEY, 150, 300, 3, 0.1)
+    result = wrmf.half_sweep(U, V, ragged.walk(X), jnp.full(150, 0.2), 1.0)
     expected = dense_half(dense, 1 + dense, np.asarray(V), np.full(150, 0.2))
     np.testing.assert_allclose(result, expected, atol=1e-8)
 

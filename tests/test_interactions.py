@@ -12,7 +12,8 @@ from toys import matrices, quiet
 
 from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.solvers import starts
+from mfauc_jax.model import MFAUC
+from mfauc_jax.solvers import base
 
 DENSE = np.array([[1, 0, 1, 0], [0, 1, 0, 0], [1, 1, 0, 1]])
 
@@ -54,8 +55,11 @@ def test_frames_keep_their_ids(frame):
 def test_pairs_of_ids_and_a_frame_with_other_column_names():
     X = Interactions.of((["b", "a"], [5, 6]))
     assert list(X.user_ids) == ["a", "b"] and X.shape == (2, 2)
-    Y = Interactions.of(pd.DataFrame({"who": [1, 2], "what": ["x", "y"]}))
+    frame = pd.DataFrame({"who": [1, 2], "what": ["x", "y"]})
+    Y = Interactions.from_frame(frame, user="who", item="what")
     assert list(Y.item_ids) == ["x", "y"]
+    with pytest.raises(ValueError, match=r'from_frame\(df, user="…", item="…"\)'):
+        Interactions.of(frame)
 
 
 def test_ids_do_not_cross_jit_and_do_not_make_it_recompile():
@@ -113,6 +117,19 @@ def bad(value):
         (lambda: Interactions.of(([1, 2], [1.5, np.nan])), TypeError, "item id"),
         (lambda: Interactions.of(([1, 2], [1])), ValueError, "2 users but 1 items"),
         (lambda: Interactions.of((["a", 1], [1, 2])), TypeError, "mix strings and integers"),
+        (lambda: Interactions.of((["a", None], [1, 2])), ValueError, "1 of 2 user ids are missing"),
+        (lambda: Interactions.of((["a", " "], [1, 2])), ValueError, "1 of 2 user ids are empty"),
+        (lambda: Interactions.of((["a", "a\0"], [1, 2])), ValueError, "a zero character"),
+        (
+            lambda: Interactions.from_pairs([1, 2], [3, 4], confidence=[1.0, 0.0]),
+            ValueError,
+            "confidence of user 2, item 4 is 0",
+        ),
+        (
+            lambda: Interactions.of(pl.DataFrame({"user": [1], "item": [2]}), confidence=True),
+            ValueError,
+            "confidence=True reads the values of a matrix",
+        ),
         (
             lambda: Interactions.from_pairs([0, 5], [0, 1], shape=(3, 3)),
             ValueError,
@@ -133,16 +150,16 @@ def bad(value):
         (
             lambda: Interactions.from_frame(pl.DataFrame({"a": [1]}), user="a", item="b"),
             ValueError,
-            "no column 'b'; the frame has a",
+            "the frame has no column 'b' for item=: it has a",
         ),
         (
             lambda: Interactions.from_frame(
                 pl.DataFrame({"a": ["x", None], "b": ["y", "z"]}), user="a", item="b"
             ),
             ValueError,
-            "1 missing",
+            "1 bad rows of 2, 1 with no user id; the first is row 1",
         ),
-        (lambda: starts.gaussian(jax.random.key(0), 3, 4, 0), ValueError, "rank = 0"),
+        (lambda: MFAUC(rank=0), ValueError, "rank = 0"),
     ],
 )
 def test_bad_input_is_named(call, error, says):
@@ -165,7 +182,7 @@ def test_buckets_hold_every_positive_once(dense):
 def test_randomised_svd_start_is_the_truncated_svd():
     rng = np.random.default_rng(0)
     X = quiet(rng.random((30, 20)) < 0.3)
-    start = starts.randomised_svd(jax.random.key(0), X, rank=15, power=6)
+    start = base.randomised_svd(jax.random.key(0), X, rank=15, power=6)
     left, s, right = np.linalg.svd(X.to_scipy().toarray(), full_matrices=False)
     best = (left[:, :15] * s[:15]) @ right[:15]
     np.testing.assert_allclose(start.U @ start.V.T, best, atol=1e-6)
@@ -173,5 +190,5 @@ def test_randomised_svd_start_is_the_truncated_svd():
 
 
 def test_randomised_svd_start_beyond_the_rank_of_x_has_no_zero_columns():
-    start = starts.randomised_svd(jax.random.key(0), quiet(DENSE), rank=6)
+    start = base.randomised_svd(jax.random.key(0), quiet(DENSE), rank=6)
     assert start.U.shape == (3, 6) and (np.abs(np.asarray(start.V)).max(0) > 0).all()

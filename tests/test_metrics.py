@@ -15,8 +15,8 @@ from sklearn.metrics import ndcg_score, roc_auc_score, roc_curve
 
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.evaluation import counts as standing
-from mfauc_jax.evaluation import metrics, ranking
+from mfauc_jax.evaluation import counts as counting
+from mfauc_jax.evaluation import curves, formulas, metrics, ranking
 
 AT = (1, 3, 5, 10)
 
@@ -30,13 +30,13 @@ def interactions(dense):
 class Case:
     """Random factors, a training and a test set; `ties` makes the scores small integers."""
 
-    def __init__(self, seed=0, shape=(40, 60), ties=False, dtype=np.float64, held=0.1):
+    def __init__(self, seed=0, shape=(40, 60), ties=False, dtype=np.float64, held_out=0.1):
         (m, n), rng = shape, np.random.default_rng(seed)
         draw = (lambda s: rng.integers(-2, 3, s)) if ties else rng.standard_normal
         self.factors = Factors(*(jnp.asarray(draw((s, 4)), dtype) for s in (m, n)))
         self.S = np.asarray(self.factors.U) @ np.asarray(self.factors.V).T
         place = rng.random((m, n))
-        self.test, self.train = place < held, (place >= held) & (place < held + 0.2)
+        self.test, self.train = place < held_out, (place >= held_out) & (place < held_out + 0.2)
         self.test[0], self.train[0] = False, place[0] < 0.3  # a user with nothing held out
         self.test[1], self.train[1] = place[1] < 0.5, False  # one who trains on nothing
         self.train[:, 0], self.test[-1, 0] = False, True
@@ -53,7 +53,7 @@ class Case:
             yield i, self.S[i, free], self.test[i, free]
 
 
-CASES = [dict(ties=False), dict(ties=True), dict(ties=True, dtype=np.float32), dict(held=0.6)]
+CASES = [dict(ties=False), dict(ties=True), dict(ties=True, dtype=np.float32), dict(held_out=0.6)]
 
 
 @pytest.fixture(params=CASES, ids=["float64", "ties", "float32 ties", "many held out"])
@@ -62,7 +62,7 @@ def case(request):
 
 
 def test_auc_is_scikit_learns(case):
-    auc = metrics.auc(*case.sets())
+    auc = curves.auc(*case.sets())
     assert np.isnan(auc[~case.test.any(1)]).all()
     for i, s, y in case.rows():
         assert auc[i] == pytest.approx(roc_auc_score(y, s), abs=1e-12)
@@ -74,9 +74,9 @@ def recometrics_of(case, **options):
     return recometrics.calc_reco_metrics(X, T, U, V, as_df=False, nthreads=1, **options)
 
 
-@pytest.mark.parametrize("held", [0.1, 0.6])
-def test_metrics_are_recometrics(held):
-    case = Case(held=held)
+@pytest.mark.parametrize("held_out", [0.1, 0.6])
+def test_metrics_are_recometrics(held_out):
+    case = Case(held_out=held_out)
     ours = metrics.evaluate(*case.sets(), at=AT, per_user=True)
     names = {"precision": "P@K", "recall": "R@K", "map": "AP@K", "ndcg": "NDCG@K"}
     names |= {"hit": "Hit@K", "mrr": "RR@K"}
@@ -92,7 +92,7 @@ def test_metrics_are_recometrics(held):
 
 def test_ties_count_half_as_recometrics_random_breaking_does_on_average():
     case = Case(ties=True)
-    ours = metrics.auc(*case.sets())
+    ours = curves.auc(*case.sets())
     draws = [recometrics_of(case, k=1, roc_auc=True, seed=s)["ROC_AUC"] for s in range(1, 401)]
     error = np.std(draws, axis=0) / np.sqrt(len(draws))
     known = ~np.isnan(ours)
@@ -134,15 +134,15 @@ def test_ndcg_is_scikit_learns():
         assert value == pytest.approx(ndcg_score(y[None], s[None], k=5), abs=1e-12)
 
 
-def loop_auc(scores, held, a, b, t):
+def loop_auc(scores, held_out, a, b, t):
     """Eq. 2, pair by pair; p counts if s_p reaches the ⌈t c⌉-th largest candidate."""
     reach = np.sort(scores)[::-1][int(np.ceil(round(t * len(scores), 9))) - 1]
     total = 0.0
-    for p in np.flatnonzero(held):
-        for q in np.flatnonzero(~held):
+    for p in np.flatnonzero(held_out):
+        for q in np.flatnonzero(~held_out):
             if scores[p] >= reach:
                 wins = (scores[p] > scores[q]) + 0.5 * (scores[p] == scores[q])
-                total += a[p] / a[held].sum() * b[q] / b[~held].sum() * wins
+                total += a[p] / a[held_out].sum() * b[q] / b[~held_out].sum() * wins
     return total
 
 
@@ -153,12 +153,12 @@ def test_weighted_and_local_auc_are_the_double_loop(case, weighted, t):
     n = case.S.shape[1]
     a, b = (rng.random(n), rng.random(n)) if weighted else (np.ones(n), np.ones(n))
     weights = dict(positive_weights=a, negative_weights=b) if weighted else {}
-    local = metrics.local_auc(*case.sets(), t, **weights)
+    local = curves.local_auc(*case.sets(), t, **weights)
     for i, s, y in case.rows():
         free = ~case.train[i]
         assert local[i] == pytest.approx(loop_auc(s, y, a[free], b[free], t), abs=1e-9)
     if t == 1:
-        np.testing.assert_array_equal(local, metrics.auc(*case.sets(), **weights))
+        np.testing.assert_array_equal(local, curves.auc(*case.sets(), **weights))
 
 
 def curve_at(fpr, tpr, x):
@@ -173,7 +173,7 @@ def curve_at(fpr, tpr, x):
 def test_roc_is_the_average_of_scikit_learns():
     case = Case(ties=True)
     grid = np.linspace(0, 0.4, 18)
-    curve = metrics.roc(*case.sets(), max_fpr=0.4, points=18, band=0.8)
+    curve = curves.roc(*case.sets(), max_fpr=0.4, points=18, band=0.8)
     each = []
     for _, s, y in case.rows():
         fpr, tpr, _ = roc_curve(y, s, drop_intermediate=False)
@@ -187,15 +187,15 @@ def test_roc_is_the_average_of_scikit_learns():
 
 
 def test_area_under_the_average_roc_is_the_auc(case):
-    curve = metrics.roc(*case.sets(), points=20_001)
+    curve = curves.roc(*case.sets(), points=20_001)
     area = np.trapezoid(curve.tpr, curve.fpr)
-    assert area == pytest.approx(np.nanmean(metrics.auc(*case.sets())), abs=1e-4)
+    assert area == pytest.approx(np.nanmean(curves.auc(*case.sets())), abs=1e-4)
 
 
 def test_one_negative_auc_is_an_unbiased_draw():
     case = Case(ties=True)
-    exact = np.nanmean(metrics.auc(*case.sets()))
-    draws = [metrics.one_negative_auc(jax.random.key(s), *case.sets()) for s in range(30)]
+    exact = np.nanmean(curves.auc(*case.sets()))
+    draws = [curves.one_negative_auc(jax.random.key(s), *case.sets()) for s in range(30)]
     error = np.std(draws) / np.sqrt(len(draws))
     assert 0 < error < 0.02
     assert abs(np.mean(draws) - exact) < 4 * error
@@ -207,28 +207,28 @@ def cosine(x, y):
 
 
 def test_lists_are_those_of_ranking_and_what_is_said_of_them(case):
-    stand = standing.stand(*case.sets(), top=5)
-    lists, _ = ranking.top_items(case.factors, stand.users, 5, exclude=case.X)
-    np.testing.assert_array_equal(stand.lists, lists)
+    counts = counting.count(*case.sets(), top=5)
+    lists, _ = ranking.top_items(case.factors, counts.users, 5, exclude=case.X)
+    np.testing.assert_array_equal(counts.lists, lists)
     m, n = case.S.shape
     result = metrics.evaluate(*case.sets(), at=(5,))
     each = metrics.evaluate(*case.sets(), at=(5,), per_user=True)
     assert result["coverage@5"] == len(set(lists.ravel().tolist()) - {-1}) / n
     V = np.asarray(case.factors.V, np.float64)
-    counts = case.train.sum(0)
+    seen = case.train.sum(0)
     for row, novelty, diversity in zip(lists, each["novelty@5"], each["diversity@5"], strict=True):
-        surprise = [-np.log2(max(counts[j], 1) / m) for j in row]
+        surprise = [-np.log2(max(seen[j], 1) / m) for j in row]
         assert novelty == pytest.approx(np.mean(surprise), abs=1e-9)
-        apart = [1 - cosine(V[j], V[k]) for j in row for k in row if j != k]
-        assert diversity == pytest.approx(np.mean(apart), abs=1e-6)
+        width = [1 - cosine(V[j], V[k]) for j in row for k in row if j != k]
+        assert diversity == pytest.approx(np.mean(width), abs=1e-6)
 
 
 def test_diversity_by_given_features():
     case = Case()
     same = metrics.evaluate(*case.sets(), at=(3,), features=np.ones((60, 2)))
     assert same["diversity@3"] == pytest.approx(0, abs=1e-12)
-    apart = metrics.evaluate(*case.sets(), at=(3,), features=np.eye(60))
-    assert apart["diversity@3"] == pytest.approx(1)
+    different = metrics.evaluate(*case.sets(), at=(3,), features=np.eye(60))
+    assert different["diversity@3"] == pytest.approx(1)
 
 
 @settings(max_examples=6)  # each compiles
@@ -238,8 +238,8 @@ def test_diversity_by_given_features():
     st.sampled_from([0.05, 0.4, 0.9]),
     st.integers(0, 2**32 - 1),
 )
-def test_any_shape_and_any_batch(shape, batch, held, seed):
-    case = Case(seed, shape, ties=True, held=held)
+def test_any_shape_and_any_batch(shape, batch, held_out, seed):
+    case = Case(seed, shape, ties=True, held_out=held_out)
     values = metrics.evaluate(*case.sets(), at=(2, 50), per_user=True, batch=batch)
     for place, (_, s, y) in enumerate(case.rows()):
         order = np.argsort(-s, kind="stable")
@@ -253,12 +253,12 @@ def test_any_shape_and_any_batch(shape, batch, held, seed):
 
 def test_without_train_nothing_is_taken_out():
     case = Case()
-    auc = metrics.auc(case.factors, None, case.X)
+    auc = curves.auc(case.factors, None, case.X)
     for i in np.flatnonzero(case.train.any(1)):
         assert auc[i] == pytest.approx(roc_auc_score(case.train[i], case.S[i]))
     result = metrics.evaluate(case.factors, None, case.T, at=(3,))
     assert "novelty@3" not in result and "precision@3" in result
-    assert 0 < metrics.one_negative_auc(jax.random.key(0), case.factors, None, case.T) < 1
+    assert 0 < curves.one_negative_auc(jax.random.key(0), case.factors, None, case.T) < 1
 
 
 def test_degenerate_users():
@@ -274,11 +274,11 @@ def test_degenerate_users():
     assert result["auc"] == 0.5
     assert (result["users"], result["users_skipped"]) == (3, 1)
     for b in (np.zeros(4), np.array([0.1, 0.2, 0.3, 0.0])):
-        auc = metrics.auc(factors, train, test, negative_weights=b)
+        auc = curves.auc(factors, train, test, negative_weights=b)
         assert np.isnan(auc[[0, 2, 3]]).all()
         assert np.isnan(auc[1]) == (b.sum() == 0)
     with pytest.raises(ValueError, match="there is no curve"):
-        metrics.roc(factors, None, interactions(np.ones((4, 4))))
+        curves.roc(factors, None, interactions(np.ones((4, 4))))
 
 
 def test_popularity_gives_the_same_numbers_in_any_float_type():
@@ -293,16 +293,16 @@ def test_popularity_gives_the_same_numbers_in_any_float_type():
 
 def test_few_programs_for_many_blocks():
     case = Case(shape=(300, 30))
-    standing._count.clear_cache()
+    counting._count.clear_cache()
     metrics.evaluate(*case.sets(), batch=16)
-    assert standing._count._cache_size() <= 3  # one for each bucket of P
+    assert counting._count._cache_size() <= 3  # one for each bucket of P
 
 
 def test_comparisons_are_never_stored():
     b, n, P = 8, 5000, 5
     S, s, items = jnp.zeros((b, n)), jnp.zeros((b, P)), jnp.zeros((b, P), jnp.int32)
     everyone = jnp.arange(n, dtype=jnp.int32)[None, :]
-    program = jax.jit(standing._compare).lower(s, items, S, everyone).compile()
+    program = jax.jit(counting._compare).lower(s, items, S, everyone).compile()
     assert program.memory_analysis().temp_size_in_bytes < b * n * 4  # a plain sum takes 3 b P n × 4
 
 
@@ -316,20 +316,22 @@ def test_models_and_ids():
     train = Interactions.from_pairs(["a", "a", "b", "c"], ["x", "y", "z", "w"])
     test = Interactions.from_pairs(["b", "c"], ["y", "x"])  # rows and columns of its own
     V = jnp.array([[0.0, 0.0, 3.0], [0.0, 0.0, 0.0], [0.0, 5.0, 0.0], [0.0, 9.0, 0.0]])  # w x y z
-    auc = metrics.auc(Factors(jnp.eye(3), V), train, test)
+    auc = curves.auc(Factors(jnp.eye(3), V), train, test)
     assert np.isnan(auc[0])
     assert auc[1:].tolist() == [1.0, 0.5]
-    stranger = Interactions.from_pairs(["b"], ["q"])
-    with pytest.raises(ValueError, match="test item 'q' is outside the training catalogue of 4"):
-        metrics.evaluate(Factors(jnp.eye(3), V), train, stranger)
+    unknown = Interactions.from_pairs(["b", "b"], ["q", "x"])
+    with pytest.raises(ValueError, match="unknown item 'q'"):
+        metrics.evaluate(Factors(jnp.eye(3), V), train, unknown, unknown="raise")
 
 
 def test_bad_input_is_named():
     case = Case()
     wide = interactions(np.pad(case.test, ((0, 0), (0, 5)), constant_values=1))
-    with pytest.raises(ValueError, match="test item 60 is outside the training catalogue of 60"):
+    with pytest.raises(ValueError, match=r"\(40, 65\), the training catalogue is \(40, 60\)"):
         metrics.evaluate(case.factors, case.X, wide)
-    with pytest.raises(ValueError, match="39 × 60"):
+    with pytest.raises(ValueError, match="test item 60 is outside the training catalogue of 60"):
+        metrics.evaluate(case.factors, None, wide)
+    with pytest.raises(ValueError, match=r"\(39, 60\), the training catalogue is \(40, 60\)"):
         metrics.evaluate(case.factors, case.X, interactions(case.test[1:]))
     with pytest.raises(ValueError, match="is in train and in test"):
         metrics.evaluate(case.factors, case.T, case.T)
@@ -342,10 +344,60 @@ def test_bad_input_is_named():
         with pytest.raises(ValueError, match=says):
             metrics.evaluate(*case.sets(), **bad)
     with pytest.raises(ValueError, match="t = 0"):
-        metrics.local_auc(*case.sets(), 0.0)
+        curves.local_auc(*case.sets(), 0.0)
     with pytest.raises(ValueError, match="negative_weights has shape"):
-        metrics.auc(*case.sets(), negative_weights=np.ones(3))
+        curves.auc(*case.sets(), negative_weights=np.ones(3))
     with pytest.raises(ValueError, match="positive_weights must be finite"):
-        metrics.auc(*case.sets(), positive_weights=-np.ones(60))
+        curves.auc(*case.sets(), positive_weights=-np.ones(60))
     with pytest.raises(ValueError, match="max_fpr = 2"):
-        metrics.roc(*case.sets(), max_fpr=2.0)
+        curves.roc(*case.sets(), max_fpr=2.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("ndgc@10", "did you mean 'ndcg@ℓ'"),
+        ("ndcg", "unknown metric 'ndcg'"),
+        ("auc@5", "unknown metric 'auc@5'"),
+        ("ndcg@0", "unknown metric 'ndcg@0'"),
+        ("ndcg@-1", "unknown metric 'ndcg@-1'"),
+        ("precision@3.5", "unknown metric"),
+        ("", "unknown metric ''"),
+    ],
+)
+def test_names_that_are_no_metric_are_refused(name, says):
+    assert name not in formulas.KNOWN
+    with pytest.raises(ValueError, match=says):
+        formulas.parse(name)
+
+
+def test_every_metric_is_known_by_its_name():
+    for name in formulas.METRICS:
+        written = f"{name}@7" if formulas.of_lists(name) else name
+        assert formulas.parse(written) == (name, 7 if formulas.of_lists(name) else None)
+        assert written in formulas.KNOWN and formulas.KNOWN[written] is formulas.METRICS[name]
+    assert len(list(formulas.KNOWN)) == len(formulas.KNOWN) == len(formulas.METRICS)
+
+
+def test_a_metric_is_its_formula(monkeypatch):
+    """One formula per user and one for everybody, entered at run time."""
+    monkeypatch.setattr(formulas, "METRICS", dict(formulas.METRICS))
+
+    @formulas.metric
+    def first_place(counts):
+        return np.minimum.reduceat(counts.place, counts.starts) + 1.0
+
+    @formulas.metric
+    def shown(counts, size):
+        return float(len(np.unique(counts.lists[:, :size])))
+
+    case = Case()
+    result = metrics.evaluate(*case.sets(), at=(2, 4))
+    each = metrics.evaluate(*case.sets(), at=(2, 4), per_user=True)
+    for place, (_, s, y) in zip(each["first_place"], case.rows(), strict=True):
+        assert place == np.flatnonzero(y[np.argsort(-s, kind="stable")])[0] + 1
+    assert result["first_place"] == pytest.approx(each["first_place"].mean())
+    assert result["shown@2"] == result["coverage@2"] * 60 < result["shown@4"]
+    assert "shown@2" not in each and "shown@3" in formulas.KNOWN
+    third = metrics.scores(*case.sets(), "shown@3")
+    assert result["shown@2"] < third["shown@3"] == third["coverage@3"] * 60 < result["shown@4"]

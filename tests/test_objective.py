@@ -5,10 +5,11 @@ import pytest
 from toys import quiet, random_factors
 
 from mfauc_jax.objective import equation, sampling
-from mfauc_jax.objective import weights as item_weights
+from mfauc_jax.objective.penalties import Reg
+from mfauc_jax.objective.weights import Weights
 
 X = quiet(np.random.default_rng(0).random((9, 7)) < 0.4)
-WEIGHTS = item_weights.make(X, tau=0.3, user_power=0.5)
+WEIGHTS = Weights(0.3, None, user_power=0.5).of(X)
 AT = random_factors(0, X)
 
 
@@ -47,6 +48,6 @@ def test_the_penalty_is_always_in_full_and_may_differ_by_row():
     flat = 0.15 * ((U**2).sum() / 9 + (V**2).sum() / 7)
     assert float(equation.penalty(equation.make(reg=0.3), AT)) == pytest.approx(flat)
     by_user, by_item = np.linspace(0.1, 1, 9), np.linspace(0.2, 2, 7)
-    reg = equation.Reg(jnp.asarray(by_user), jnp.asarray(by_item))
+    reg = Reg(jnp.asarray(by_user), jnp.asarray(by_item))
     rows = 0.5 * (by_user @ (U**2).sum(1) / 9 + by_item @ (V**2).sum(1) / 7)
     assert float(equation.penalty(equation.make(reg=reg), AT)) == pytest.approx(rows)

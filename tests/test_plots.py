@@ -12,7 +12,7 @@ from toys import quiet, random_factors
 
 from mfauc_jax import plots
 from mfauc_jax.data import splits
-from mfauc_jax.evaluation import metrics
+from mfauc_jax.evaluation import curves
 
 RNG = np.random.default_rng(0)
 X = quiet(RNG.random((40, 30)) < 0.3)
@@ -56,11 +56,11 @@ def test_roc_is_the_metric_and_a_second_curve_differs_in_colour_and_line():
     ax = plots.roc(FACTORS, TRAIN, TEST, label="one")
     assert plots.roc(random_factors(1, X), TRAIN, TEST, ax, label="two") is ax
     first, second = named_lines(ax)
-    np.testing.assert_array_equal(first.get_ydata(), metrics.roc(FACTORS, TRAIN, TEST).tpr)
+    np.testing.assert_array_equal(first.get_ydata(), curves.roc(FACTORS, TRAIN, TEST).tpr)
     assert (
         first.get_color() != second.get_color() and first.get_linestyle() != second.get_linestyle()
     )
-    area = np.nanmean(metrics.auc(FACTORS, TRAIN, TEST))
+    area = np.nanmean(curves.auc(FACTORS, TRAIN, TEST))
     assert f"one of 40 users, AUC {area:.3f}" == first.get_label()
     assert ax.get_xlabel() and ax.get_ylabel()
 
@@ -68,7 +68,7 @@ def test_roc_is_the_metric_and_a_second_curve_differs_in_colour_and_line():
 def test_activity_has_a_dot_a_user_and_a_median_a_group():
     ax = plots.auc_against_activity(FACTORS, TRAIN, TEST, bins=3)
     dots = ax.lines[0]
-    auc = metrics.auc(FACTORS, TRAIN, TEST)
+    auc = curves.auc(FACTORS, TRAIN, TEST)
     np.testing.assert_array_equal(dots.get_ydata(), auc)
     np.testing.assert_array_equal(dots.get_xdata(), TRAIN.row_lengths)
     medians = ax.lines[1].get_ydata()

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from hypothesis import strategies as st
 
-from mfauc_jax._core import factors
+from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
 
 
@@ -30,14 +30,26 @@ def matrices(draw, max_users=7, max_items=9):
     return dense
 
 
+@st.composite
+def one_shape(draw, n=9):
+    """Random rows: one positive, all but one, none, all, and in between.
+
+    Their lengths are fixed and so is nnz: one compilation per case, which is where the time goes.
+    """
+    dense = np.zeros((8, n), bool)
+    for row, length in zip(dense, (1, n - 1, 0, n, 2, 4, 5, 7), strict=True):
+        row[draw(st.permutations(range(n)))[:length]] = True
+    return np.array(draw(st.permutations(list(dense))))
+
+
 def random_factors(seed: int, X: Interactions, rank: int = 3, scale: float = 1.0):
     keys = jax.random.split(jax.random.key(seed))
     drawn = (jax.random.normal(k, (count, rank)) for k, count in zip(keys, X.shape, strict=True))
-    return factors.Factors(*(scale * F for F in drawn))
+    return Factors(*(scale * F for F in drawn))
 
 
 def triple_loop(objective, U, V, dense, tau=0.0, user_power=0.0, reg=0.0, spread=0.0):
-    """Eq. 3 (with SPEC 4.5's w and σ) by three loops in plain Python floats."""
+    """Eq. 3 (with the w and σ of docs/derivations.md#spread) by three loops in plain Python floats."""
     U, V = np.asarray(U), np.asarray(V)
     m, n = dense.shape
     frequency = dense.sum(0) / m

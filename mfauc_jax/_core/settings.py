@@ -60,9 +60,9 @@ class Declared:
     def changed(self) -> dict[str, Any]:
         """The fields whose values are not the defaults."""
         defaults = {
-            name: spec.check(type(self).__name__, name, self.defaults()[name])
-            for name, spec in self.specs().items()
-        }
+            name: None if default is None else self.specs()[name].check("", name, default)
+            for name, default in self.defaults().items()
+        }  # None: optional, or without a default
         return {k: v for k, v in self.get_params(deep=False).items() if not _same(v, defaults[k])}
 
     def describe(self, identity: bool = False) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The systems the paper compares with and builds on: fit(key, X, rank=…, …) → Factors, by name."""
+"""The methods that the paper compares with and builds on, by name: fit(key, X, rank=…, …) → Factors."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,5 +23,5 @@ BASELINES: dict[str, Callable[..., Factors]] = {
 
 
 def get(name: str) -> Callable[..., Factors]:
-    """The baseline's `fit` by its name."""
+    """The `fit` of a baseline, by name; a ValueError lists the names."""
     return registry.lookup("baseline", BASELINES, name)

@@ -1,10 +1,10 @@
-"""BPR (Rendle et al. 2009) in its own weighting: all triples (i, p, q) of X alike.
+"""BPR (Rendle et al. 2009) in its own weighting: all triples (i, p, q) of X count alike.
 
     (1/|D|) Σ_{(i,p,q) ∈ D} −ln σ(u_i·v_p − u_i·v_q) + ½ λ (|u_i|² + |v_p|² + |v_q|²)
 
-with D = {(i, p, q): p ∈ ω_i, q ∈ ω̄_i}, so that user i counts ∝ N_i M_i and a row's regulariser ∝
-how often it is met. The framework's logistic + identity counts every user alike: the two agree only
-if N_i is the same for all (theory/README.md, E11). That case is `equation.make("logistic")`.
+with D = {(i, p, q): p ∈ ω_i, q ∈ ω̄_i}. So user i counts ∝ N_i M_i, and the regulariser of a row counts ∝ the number of
+its triples. `equation.make("logistic")` of this library counts every user alike: the two agree only if N_i is the same
+for all users (theory/README.md, E11).
 """
 
 import dataclasses
@@ -24,17 +24,17 @@ from mfauc_jax.objective import losses, sampling
 
 @dataclasses.dataclass(frozen=True)
 class Triple:
-    """p as drawn, and q the first of `tries` drawn items that is not in ω_i; no pair if all are.
+    """p as drawn, and q the first of `tries` drawn items that is not in ω_i; no pair if all of them are.
 
-    With one try the triples kept are uniform on D: a user loses the share N_i/n of its draws. More
-    tries make users count ∝ N_i. `popular` draws q as the item of a random positive, like LightFM.
+    With one try, the triples that remain are uniform on D, since a user loses the share N_i/n of its draws. With more
+    tries, users count ∝ N_i. `popular` draws q as the item of a random positive, as LightFM does.
     """
 
     tries: int = 1
     popular: bool = False
 
     def __call__(self, key: Key[Array, ""], X: Interactions, examples: Examples) -> Picked:
-        """One pair for each example, of weight 1."""
+        """One pair per example, of weight 1, or 0 if no negative was drawn."""
         users, pos, u, _ = examples
         shape = (users.shape[0], self.tries)
         bound = X.nnz if self.popular else X.num_items
@@ -52,21 +52,21 @@ DEFAULTS = Descent(reg=0.002, epochs=40, bootstrap=True)
 def fit(
     key: Key[Array, ""], X: Interactions, *, tries: int = 1, popular: bool = False, **changes: Any
 ) -> Factors:
-    """LearnBPR: bootstrap draws from D, minibatched.
+    """BPR by LearnBPR: bootstrap draws from D, in minibatches.
 
     Args:
         key: for the start and the draws.
         X: the positives.
-        tries: of a negative; 1 is the paper (see `Triple`).
-        popular: negatives ∝ their popularity.
-        changes: of `DEFAULTS`, such as rank or learning_rate.
+        tries: draws per negative; the paper has 1 (see `Triple`).
+        popular: draw negatives ∝ their popularity.
+        changes: new values for fields of `DEFAULTS`, such as rank or learning_rate.
     """
     descent = DEFAULTS.replace(**changes)
     return pairwise.fit_users(key, X, losses.logistic, Triple(tries, popular), descent)
 
 
 def objective(factors: Factors, X: Interactions, *, reg: ArrayLike = 0.0) -> Float[Array, ""]:
-    """The mean over D, exactly, in O(Σ N_i n): for small data and tests."""
+    """The objective: the exact mean over D, in O(Σ N_i n). For small data and tests."""
     U, V = factors
     scores = U @ V.T  # [m, n]
     norms_u, norms_v = (U * U).sum(1), (V * V).sum(1)

@@ -2,9 +2,8 @@
 
     F = Σ_ij X_ij [ln σ(s_ij) + Σ_k ln(1 − X_ik σ(s_ik − s_ij))] − (λ/2)(‖U‖² + ‖V‖²)
 
-Only positives enter, so it costs Σ N_i² and no negatives are drawn. Its maximum gives all positives
-of a user one score, and says nothing of the other items: on long profiles stop early, from a small
-start.
+Only positives enter, so it costs Σ N_i², and no negatives are drawn. At its maximum all positives of a user have the
+same score, and the other items have no say. So, for users with many positives, start small and stop early.
 """
 
 import jax
@@ -20,7 +19,7 @@ from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.ragged import Bucket
 from mfauc_jax.solvers import base
 
-PAIRS = 2**20  # (j, k) pairs in one step
+PAIRS = 2**20  # most (j, k) pairs per step
 
 
 def user_bound(
@@ -36,7 +35,7 @@ def user_bound(
 
 
 def objective(factors: Factors, X: Interactions, *, reg: ArrayLike = 0.0) -> Float[Array, ""]:
-    """F, all of it."""
+    """F over all users, to be maximised."""
     U, V = factors
     bound = sum(
         jax.vmap(user_bound)(U[users], V[items], real).sum()
@@ -55,18 +54,18 @@ def fit(
     epochs: ArrayLike = 20,
     users_per_step: int = 32,
 ) -> Factors:
-    """Stochastic ascent with Adagrad rows; an epoch visits every user once.
+    """CLiMF by stochastic ascent with Adagrad per row; an epoch visits every user once.
 
-    λ v_j is shared out over the n_j users that have item j, so that an epoch applies it once.
+    λ v_j is divided among the n_j users who have item j, so that an epoch applies it once.
 
     Args:
         key: for the start and the order.
         X: the positives.
-        rank: k.
-        learning_rate: α.
-        reg: λ.
+        rank: k ≥ 1.
+        learning_rate: α > 0.
+        reg: λ ≥ 0.
         epochs: passes over the users.
-        users_per_step: at most; fewer for users with many positives.
+        users_per_step: most users per step; there are fewer where users have many positives.
     """
     begin = base.gaussian(key, *X.shape, rank, 0.001)
     chunks = [chunked(bucket, users_per_step) for bucket in ragged.buckets(X)]
@@ -75,7 +74,7 @@ def fit(
 
 
 def chunked(bucket: Bucket, users_per_step: int) -> Bucket:
-    """The bucket with its users in [c, b]; padding has `real` 0 everywhere."""
+    """The bucket with its users in chunks, [c, b]; padding has `real` = 0 everywhere."""
     count, P = bucket.items.shape
     b = max(1, min(count, users_per_step, PAIRS // P**2))
     return Bucket(*(ragged.cut(a, b) for a in bucket))

@@ -1,8 +1,8 @@
-"""Item-factor AUC (Weston, Yee, Weiss 2013): users are the mean of their items' vectors.
+"""Item-factor AUC (Weston, Yee, Weiss 2013): a user's vector is the mean of the vectors of their items.
 
     Σ_i (1/N_i M_i) Σ_p Σ_q max(0, 1 − Z_ip + Z_iq),   Z_ij = (1/N_i) Σ_{p ∈ ω_i} v_p·v_j
 
-Nothing is learnt for a user, so a new one is scored from its positives alone.
+Nothing is learnt per user, so a new user is scored from their positives alone.
 """
 
 import dataclasses
@@ -20,10 +20,10 @@ from mfauc_jax.objective import sampling
 
 @dataclasses.dataclass(frozen=True)
 class Uniform:
-    """p as drawn, and q uniform on ω̄_i, exactly."""
+    """p as drawn, and q exactly uniform on ω̄_i."""
 
     def __call__(self, key: Key[Array, ""], X: Interactions, examples: Examples) -> Picked:
-        """One pair for each example, of weight 1, or 0 for a user without negatives."""
+        """One pair per example, of weight 1, or 0 for a user without negatives."""
         users, pos, u, _ = examples
         num_neg = X.num_items - X.row_lengths[users]
         x = pairwise.below(key, users.shape, jnp.maximum(num_neg, 1))
@@ -35,17 +35,17 @@ DEFAULTS = Descent(epochs=50)
 
 
 def fit(key: Key[Array, ""], X: Interactions, **changes: Any) -> Factors:
-    """Stochastic descent; U of the result is the mean of each user's item vectors.
+    """Item-factor AUC by stochastic descent; U of the result is the mean of each user's item vectors.
 
     Args:
         key: for the start and the draws.
         X: the positives.
-        changes: of `DEFAULTS`, such as rank, per_user or max_norm.
+        changes: new values for fields of `DEFAULTS`, such as rank, per_user or max_norm.
     """
     return pairwise.fit_items(key, X, pairwise.hinge, Uniform(), DEFAULTS.replace(**changes))
 
 
 def user_vectors(V: Float[Array, "n k"], X: Interactions) -> Float[Array, "m k"]:
-    """u_i = (1/N_i) Σ_{p ∈ ω_i} v_p for any users, seen in training or not; 0 without positives."""
+    """u_i = (1/N_i) Σ_{p ∈ ω_i} v_p for any users, also those not in training; 0 for a user without positives."""
     total = jnp.zeros((X.num_users, V.shape[1]), V.dtype).at[X.rows].add(V[X.indices])
     return total / jnp.maximum(X.row_lengths, 1)[:, None]

@@ -1,11 +1,11 @@
-"""Sampled pairs: the stochastic descent that BPR, WARP, k-OS and item-factor AUC share.
+"""Descent on sampled pairs, which BPR, WARP, k-OS and item-factor AUC share.
 
 Each of them visits a user, *picks* a positive p and a negative q, and steps down the gradient of
 
     weight · L(u·v_p − u·v_q) + ½ λ (|u|² + |v_p|² + |v_q|²)
 
-They differ in L and in the pick. A minibatch sums its examples, so that a row met several times
-moves several times, and Adagrad counts every occurrence, as in one-by-one updates.
+They differ in L and in how they pick. A minibatch sums the gradients of its examples, so a row that occurs several
+times moves several times, and Adagrad counts every occurrence, as in updates one by one.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class Picked(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """What a pick may look at: b users, one positive each, and the factors as they are."""
+    """What a pick may read: b users, one positive of each, and the present factors."""
 
     users: Int[Array, "b"]
     pos: Int[Array, "b"]
@@ -43,34 +43,41 @@ class Examples(NamedTuple):
     V: Float[Array, "n k"]
 
 
-Pick = Callable[[Key[Array, ""], Interactions, Examples], Picked]  # hashable: it is static
+Pick = Callable[[Key[Array, ""], Interactions, Examples], Picked]  # must be hashable, being static
 
 
 class Descent(Settings, listed=False):
-    """The numbers and sizes of a descent on sampled pairs."""
+    """The settings of a descent on sampled pairs."""
 
     rank: int = size(32, help="k")
     learning_rate: float = number(0.05, above=0, help="α")
     reg: float = number(0.0, least=0, help="λ, per occurrence")
-    epochs: int = count(20, least=1, help="of nnz draws each, or of one visit to every user")
+    epochs: int = count(
+        20, least=1, help="number of epochs, each of nnz draws or of one visit per user"
+    )
     batch: int | None = size(
-        None, optional=True, help="draws per step in the user–item model; see `batch_size`"
+        None,
+        optional=True,
+        help="draws per step in the user–item model; None: about nnz/100, see `batch_size`",
     )
     per_user: int = size(8, help="pairs per visit in the item-factor model")
-    bias: bool = flag(False, help="an item bias, as a last column of V against 1 in U")
+    bias: bool = flag(False, help="learn an item bias, as a last column of V that meets ones in U")
     adaptive: bool = flag(
-        True, help="Adagrad rows, which need fewer epochs; False is plain descent"
+        True, help="Adagrad per row, which needs fewer epochs; False: plain descent"
     )
     max_norm: float | None = number(
-        None, above=0, optional=True, help="C of the constraints |u_i|, |v_j| ≤ C"
+        None,
+        above=0,
+        optional=True,
+        help="C of the constraints |u_i|, |v_j| ≤ C; None: no constraint",
     )
     bootstrap: bool = flag(
-        False, help="an epoch draws nnz positives with replacement, not each once"
+        False, help="an epoch draws nnz positives with replacement; False: it takes each once"
     )
 
 
 class Table(NamedTuple):
-    """Rows with their sums of squared gradients; the sums stay 1 in plain descent."""
+    """Rows and their sums of squared gradients, which stay 1 in plain descent."""
 
     rows: Float[Array, "r k"]
     squares: Float[Array, "r k"]
@@ -82,7 +89,7 @@ def hinge(x):
 
 
 def pair_loss(u, v_pos, v_neg, weight, loss: Callable, reg) -> Float[Array, ""]:
-    """Σ_b weight · L(u·v_p − u·v_q) + ½ λ (|u|² + |v_p|² + |v_q|²) over the pairs that were found.
+    """Σ_b weight · L(u·v_p − u·v_q) + ½ λ (|u|² + |v_p|² + |v_q|²) over pairs with weight > 0.
 
     Paper: the regulariser has V_ip²; here: |v_p|² (theory/README.md, E48).
     """
@@ -103,8 +110,8 @@ def descend(
 
 
 def start(key: Key[Array, ""], X: Interactions, rank: int, bias: bool) -> Factors:
-    """Small Gaussian factors; with `bias` a last column, 1 in U and an item's bias in V."""
-    U, V = base.gaussian(key, *X.shape, rank, 0.3 / rank)  # the size LightFM starts from
+    """Small Gaussian factors; with `bias`, a further last column is 1 in U and the item's bias in V."""
+    U, V = base.gaussian(key, *X.shape, rank, 0.3 / rank)  # the scale of LightFM's start
     if bias:
         U, V = jnp.pad(U, ((0, 0), (0, 1)), constant_values=1.0), jnp.pad(V, ((0, 0), (0, 1)))
     return Factors(U, V)
@@ -113,7 +120,7 @@ def start(key: Key[Array, ""], X: Interactions, rank: int, bias: bool) -> Factor
 def fit_users(
     key: Key[Array, ""], X: Interactions, loss: Callable, pick: Pick, descent: Descent
 ) -> Factors:
-    """The user–item model, s_ij = u_i·v_j. An epoch takes every positive once, or draws nnz."""
+    """The user–item model, s_ij = u_i·v_j. An epoch takes every positive once or, with `bootstrap`, draws nnz."""
     key_start, key_epochs = jax.random.split(key)
     begin = start(key_start, X, descent.rank, descent.bias)
     return _users(key_epochs, X, X.rows, begin, descent, loss, pick)
@@ -124,7 +131,7 @@ def _users(key, X, owners, begin, descent, loss, pick):
     batch = min(descent.batch or batch_size(X.nnz), X.nnz)
     steps = -(-X.nnz // batch)
     key_order, key = jax.random.split(key)
-    # [steps, batch]: every positive once, and the first few again in what is left of the last batch
+    # [steps, batch]: every positive once; the last batch is filled up with the first positives
     order = jnp.resize(draws.shuffled(key_order, jnp.arange(X.nnz)), (steps, batch))
 
     def step(s, tables, turn, key):
@@ -156,7 +163,7 @@ def _users(key, X, owners, begin, descent, loss, pick):
 def turned(
     order: Int[Array, "steps batch"], turn: Int[Array, "batch"], s: Any
 ) -> Int[Array, "batch"]:
-    """Row s of the order with each column turned by itself: new company each epoch, and no sort."""
+    """Row s of the order, each column rotated by its own `turn`: new batches in each epoch, without a sort."""
     return order[(s + turn) % order.shape[0], jnp.arange(order.shape[1])]
 
 
@@ -165,8 +172,8 @@ def fit_items(
 ) -> Factors:
     """The item-factor model, u_i = (1/N_i) Σ_{p ∈ ω_i} v_p. An epoch makes about m visits.
 
-    Each visit takes `per_user` uniform positives, so every user counts alike; users of similar N_i
-    are visited together. The U of the result is that mean, so new users need no training.
+    Each visit takes `per_user` uniform positives, so every user counts alike. Users with a similar N_i are visited
+    together. The U of the result holds these means, so new users need no training.
     """
     key_start, key_epochs = jax.random.split(key)
     begin = start(key_start, X, descent.rank, False).V
@@ -185,21 +192,21 @@ def _items(key, by_user, begin, descent, loss, pick):
         return total / jnp.maximum(lengths(rows), 1)[:, None]
 
     def lengths(rows):
-        end, begin = (X.indptr.at[at].get(mode="clip") for at in (rows + 1, rows))
+        end, begin = (X.indptr.at[row].get(mode="clip") for row in (rows + 1, rows))
         return end - begin  # 0 for padding
 
     def step(s, table):
         key_chunk, key_slot, key_pick = jax.random.split(jax.random.fold_in(key, s), 3)
         rows, V = by_user.chunks[below(key_chunk, (), num_chunks)], table.rows
-        taken = lengths(rows)
+        num_pos = lengths(rows)
         u = jnp.repeat(mean(rows, V), descent.per_user, 0)
         users = jnp.repeat(jnp.minimum(rows, X.num_users - 1), descent.per_user)
         slot = X.indptr[users] + below(key_slot, users.shape, X.row_lengths[users])
         pos, neg, weight = pick(key_pick, X, Examples(users, X.indices[slot], u, V))
-        weight = weight * jnp.repeat(taken > 0, descent.per_user) / descent.per_user
+        weight = weight * jnp.repeat(num_pos > 0, descent.per_user) / descent.per_user
         du, *dv = jax.grad(pair_loss, (0, 1, 2))(u, V[pos], V[neg], weight, loss, descent.reg)
         du = du.reshape(rows.shape[0], descent.per_user, -1).sum(1)
-        du = du / jnp.maximum(taken, 1)[:, None]  # ∂u/∂v_p = 1/N_i
+        du = du / jnp.maximum(num_pos, 1)[:, None]  # ∂u/∂v_p = 1/N_i
 
         def share_out(table, slots, real):
             each = jnp.where(real[:, :, None], du[:, None, :], 0.0)
@@ -218,10 +225,10 @@ def _items(key, by_user, begin, descent, loss, pick):
 
 
 def batch_size(nnz: int) -> int:
-    """A power of two near nnz/100, within 32 and 4096.
+    """The default batch: a power of two near nnz/100, between 32 and 4096.
 
-    Small enough that rows are seldom met twice in a step on stale values, large enough that a
-    step's work outweighs its start.
+    It is small enough that a row seldom occurs twice in a step, with a stale value, and large enough that the work of
+    a step outweighs its overhead.
     """
     return int(2 ** np.clip(np.round(np.log2(nnz / 100)), 5, 12))
 
@@ -232,7 +239,7 @@ def below(key: Key[Array, ""], shape: tuple[int, ...], bound) -> Int[Array, "...
 
 
 def project(table: Table, descent: Descent) -> Table:
-    """Rows longer than `max_norm` are shortened to it; the bias column is left out of it."""
+    """The table with rows longer than `max_norm` shortened to it; the bias column does not count."""
     if descent.max_norm is None:
         return table
     head = table.rows[:, : descent.rank]

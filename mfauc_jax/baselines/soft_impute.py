@@ -2,13 +2,13 @@
 
     Z ← S_λ(P_Ω(X) + P_Ω̄(Z)),   S_λ(P diag(d) Qᵀ) = P diag(max(d − λ, 0)) Qᵀ,
 
-which minimises ½ ‖P_Ω(X − Z)‖² + λ ‖Z‖_*. P_Ω(X) + P_Ω̄(Z) = P_Ω(X − Z) + Z is sparse plus low rank,
-so nothing dense is formed.
+which minimises ½ ‖P_Ω(X − Z)‖² + λ ‖Z‖_*. P_Ω(X) + P_Ω̄(Z) = P_Ω(X − Z) + Z is sparse plus low rank, so no dense matrix
+is formed.
 
-What happens to the zeros (theory/README.md, E49): as in the paper, Ω = ω, only the positives are in
-the cost and the zeros are missing. All observed values are then 1, and the all-ones matrix fits
-them exactly: what ranks items is that λ and a few iterations from Z = 0 stop short of it. `svd` is
-the other reading, in which Ω is every cell and zeros are zeros.
+The role of the zeros (theory/README.md, E49): as in the paper, Ω = ω, so only the positives are in the cost and the
+zeros are missing values. All observed values are then 1, and the all-ones matrix fits them exactly. It ranks items only
+because λ, and a few iterations from Z = 0, stop short of that matrix. `svd` is the other reading, in which Ω is every
+cell and zeros are observed.
 """
 
 from functools import partial
@@ -23,11 +23,11 @@ from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.ragged import Walk
 
-RHOS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)  # the authors' path
+RHOS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)  # λ/σ₁ along the authors' path
 
 
 class Svd(NamedTuple):
-    """P diag(d) Qᵀ, with orthonormal columns; d falls."""
+    """P diag(d) Qᵀ: P and Q have orthonormal columns, and d never rises."""
 
     P: Float[Array, "m w"]
     d: Float[Array, "w"]
@@ -35,9 +35,9 @@ class Svd(NamedTuple):
 
 
 def fit(key: Key[Array, ""], X: Interactions, **options: Any) -> Factors:
-    """The last point of the path, with the options of `path`."""
-    every = path(key, X, **options)
-    return Factors(every.U[-1], every.V[-1])
+    """Soft Impute: the last point of `path`, whose options it takes."""
+    points = path(key, X, **options)
+    return Factors(points.U[-1], points.V[-1])
 
 
 def path(
@@ -50,15 +50,15 @@ def path(
     power: int = 2,
     oversample: int = 10,
 ) -> Factors:
-    """Warm starts over λ = ρ σ₁(X), one Factors for each ρ, stacked: U [r, m, k], V [r, n, k].
+    """Soft Impute for each λ = ρ σ₁(X) with warm starts, as stacked Factors: U [r, m, k], V [r, n, k].
 
     Args:
         key: for the sketch.
         X: the positives; the zeros are missing.
-        rank: at most k singular values are kept.
-        rhos: λ/σ₁(X), falling.
-        iterations: at each ρ.
-        power: products with A Aᵀ in each randomised SVD, which starts from the last one's vectors.
+        rank: k, the largest number of singular values that are kept.
+        rhos: the values of λ/σ₁(X), descending.
+        iterations: number of iterations per ρ.
+        power: products with A Aᵀ per randomised SVD, which starts from the vectors of the last one.
         oversample: columns of the sketch beyond k.
     """
     by_user, by_item = ragged.walk(X), ragged.walk(X.transpose())
@@ -76,7 +76,7 @@ def svd(
     power: int = 6,
     oversample: int = 10,
 ) -> Factors:
-    """S_λ(X) with λ = ρ σ₁(X): Soft Impute's fixed point when every zero is observed (PureSVD)."""
+    """S_λ(X) with λ = ρ σ₁(X): the fixed point of Soft Impute if every zero is observed. ρ = 0 is PureSVD."""
     by_user, by_item = ragged.walk(X), ragged.walk(X.transpose())
     sketch = _sketch(key, X, rank, oversample)
     return _observed(by_user, by_item, sketch, jnp.asarray(rho, float), (rank, power))
@@ -91,7 +91,7 @@ def _sketch(key, X, rank, oversample) -> Float[Array, "n w"]:
 @partial(jax.jit, static_argnames="sizes")
 def _path(by_user, by_item, sketch, rhos, sizes) -> Factors:
     rank, iterations, power = sizes
-    top = subspace_svd(by_user, by_item, _nothing(by_user, sketch), sketch, power + 4)
+    top = subspace_svd(by_user, by_item, _zero(by_user, sketch), sketch, power + 4)
 
     def at_rho(state, rho):
         def iterate(_, state):
@@ -102,18 +102,18 @@ def _path(by_user, by_item, sketch, rhos, sizes) -> Factors:
         Z, Q = jax.lax.fori_loop(0, iterations, iterate, state)
         return (Z, Q), _factors(Z, rank)
 
-    return jax.lax.scan(at_rho, (_nothing(by_user, sketch), top.Q), rhos)[1]
+    return jax.lax.scan(at_rho, (_zero(by_user, sketch), top.Q), rhos)[1]
 
 
 @partial(jax.jit, static_argnames="sizes")
 def _observed(by_user, by_item, sketch, rho, sizes) -> Factors:
     rank, power = sizes
-    A = subspace_svd(by_user, by_item, _nothing(by_user, sketch), sketch, power)
+    A = subspace_svd(by_user, by_item, _zero(by_user, sketch), sketch, power)
     return _factors(threshold(A, rho * A.d[0], rank), rank)
 
 
 def threshold(A: Svd, lam: Float[Array, ""], rank: int) -> Svd:
-    """S_λ, and at most `rank` values."""
+    """S_λ of A, with at most `rank` non-zero values."""
     kept = jnp.arange(A.d.shape[0]) < rank
     return A._replace(d=jnp.where(kept, jnp.maximum(A.d - lam, 0.0), 0.0))
 
@@ -135,8 +135,8 @@ def subspace_svd(by_user: Walk, by_item: Walk, Z: Svd, Q: Float[Array, "n w"], p
 def orthonormal(Y: Float[Array, "r w"]) -> tuple[Float[Array, "r w"], Float[Array, "w w"]]:
     """Y = Q R by Cholesky of YᵀY, twice: matrix products and w × w factors only.
 
-    LAPACK's QR of tall matrices starts threads of its own, which fight with XLA's. The shift keeps
-    the factor defined when Y lacks rank; Q R is Y all the same.
+    LAPACK's QR of tall matrices starts threads of its own, which compete with XLA's. The shift keeps the factor
+    defined if Y lacks full rank; Q R = Y holds all the same.
     """
 
     def once(Y):
@@ -154,7 +154,7 @@ def orthonormal(Y: Float[Array, "r w"]) -> tuple[Float[Array, "r w"], Float[Arra
 def product(
     by_user: Walk, U: Float[Array, "m w"], V: Float[Array, "n w"], B: Float[Array, "n c"]
 ) -> Float[Array, "m c"]:
-    """(P_Ω(X − U Vᵀ) + U Vᵀ) B: O(nnz (w + c) + (m + n) w c)."""
+    """(P_Ω(X − U Vᵀ) + U Vᵀ) B, in O(nnz (w + c) + (m + n) w c)."""
     X = by_user.X
 
     def solve(rows):
@@ -162,15 +162,15 @@ def product(
 
         def add(total, slots, real):
             items = X.indices[slots]
-            missing = 1.0 - jnp.einsum("bk,bwk->bw", u, V[items])
-            return total + jnp.einsum("bw,bwk->bk", jnp.where(real, missing, 0.0), B[items])
+            residual = 1.0 - jnp.einsum("bk,bwk->bw", u, V[items])
+            return total + jnp.einsum("bw,bwk->bk", jnp.where(real, residual, 0.0), B[items])
 
         return ragged.fold(by_user, rows, add, jnp.zeros((rows.shape[0], B.shape[1]), B.dtype))
 
     return ragged.map_rows(by_user, solve) + U @ (V.T @ B)
 
 
-def _nothing(by_user, sketch) -> Svd:
+def _zero(by_user, sketch) -> Svd:
     """Z = 0."""
     n, width = sketch.shape
     zeros = (jnp.zeros((rows, width), sketch.dtype) for rows in (by_user.X.num_users, n))
@@ -178,8 +178,8 @@ def _nothing(by_user, sketch) -> Svd:
 
 
 def _factors(Z: Svd, rank: int) -> Factors:
-    """U = P √d, V = Q √d, padded with zero columns if X has fewer than k."""
+    """U = P √d and V = Q √d, padded with zero columns if there are fewer than k values."""
     root = jnp.sqrt(Z.d)[None, :rank]
-    short = max(rank - Z.d.shape[0], 0)
-    U, V = (jnp.pad(F[:, :rank] * root, ((0, 0), (0, short))) for F in (Z.P, Z.Q))
+    lacking = max(rank - Z.d.shape[0], 0)
+    U, V = (jnp.pad(F[:, :rank] * root, ((0, 0), (0, lacking))) for F in (Z.P, Z.Q))
     return Factors(U, V)

@@ -1,9 +1,9 @@
-"""WRMF, implicit ALS (Hu, Koren, Volinsky 2008; Pan et al. 2008): least squares on every cell.
+"""WRMF, or implicit ALS (Hu, Koren, Volinsky 2008; Pan et al. 2008): least squares over all cells of X.
 
     Σ_ij C_ij (X_ij − u_i·v_j)² + Σ_i λ_i |u_i|² + Σ_j λ_j |v_j|²,   C = 1 + α X
 
 Paper: the target is printed as 1 for every cell, whose best fit is the all-ones matrix; here: X_ij
-(theory/README.md, E46). implicit calls C itself α·X, so its `alpha` is 1 + ours.
+(theory/README.md, E46). The library `implicit` has C = α on the positives, so its `alpha` is 1 + ours.
 """
 
 from functools import partial
@@ -33,19 +33,19 @@ def fit(
     reg_power: ArrayLike = 0.0,
     reg_offset: ArrayLike = 1.0,
 ) -> Factors:
-    """Alternate between all users and all items.
+    """WRMF by alternating least squares over all users and all items.
 
     Args:
         key: for the start.
         X: the positives; `confidence`, if any, multiplies α.
-        rank: k.
-        reg: λ.
-        alpha: α, the confidence of a positive above that of a zero. The authors ran α = 1.
-        sweeps: updates of U and of V.
-        cg_steps: None solves the k × k systems by Cholesky; a number takes that many conjugate
-            gradient steps from the last solution instead (implicit takes 3), cheaper for large k.
-        reg_power: ν in λ_i = λ (N_i + α₀ n)^ν of "Revisiting iALS" (Rendle et al. 2021): 0 is
-            plain λ, 1 counts λ once for each cell of the row.
+        rank: k ≥ 1.
+        reg: λ ≥ 0.
+        alpha: α, by which the confidence of a positive exceeds that of a zero. The authors ran α = 1.
+        sweeps: number of updates of U and V.
+        cg_steps: None solves the k × k systems by Cholesky; a number takes that many conjugate-gradient steps from
+            the last solution instead (implicit takes 3), which is cheaper for large k.
+        reg_power: ν in λ_i = λ (N_i + α₀ n)^ν of "Revisiting iALS" (Rendle et al. 2021): with 0 every row has λ,
+            with 1 λ counts once per cell of the row.
         reg_offset: α₀.
     """
     start = base.gaussian(key, *X.shape, rank, 0.1)
@@ -58,7 +58,7 @@ def fit(
 def scaled_reg(
     X: Interactions, reg: ArrayLike, power: ArrayLike = 0.0, offset: ArrayLike = 1.0
 ) -> tuple[Float[Array, "m"], Float[Array, "n"]]:
-    """λ (N_i + α₀ n)^ν for the users, λ (n_j + α₀ m)^ν for the items."""
+    """λ (N_i + α₀ n)^ν of each user and λ (n_j + α₀ m)^ν of each item."""
     m, n = X.shape
 
     def scaled(counts, other):
@@ -78,7 +78,7 @@ def half_sweep(
 ) -> Float[Array, "m k"]:
     """argmin over U with V fixed: (VᵀV + Vᵀ(C_i − I)V + λ_i I) u_i = Vᵀ C_i x_i for each user.
 
-    VᵀV is shared, so that a user costs N_i k² and not n k².
+    All users share VᵀV, so a user costs N_i k² instead of n k².
     """
     X, gram = by_user.X, V.T @ V
 
@@ -120,16 +120,16 @@ def _cholesky(gram, lam, over_positives) -> Float[Array, "b k"]:
 def _conjugate_gradients(u, gram, lam, over_positives, steps: int) -> Float[Array, "b k"]:
     """`steps` steps from u on b systems at once, without forming their matrices.
 
-    Takács, Pilászy, Tikk 2011: O(N_i k + k²) per step, and two or three are enough because the last
-    sweep's u is near.
+    Takács, Pilászy, Tikk 2011: a step costs O(N_i k + k²), and two or three steps are enough, because the u of the
+    last sweep is near the solution.
     """
 
-    def gradient(x, wanted, seen):  # A x − wanted · rhs, A = VᵀV + λI + Σ_p excess v vᵀ
+    def gradient(x, t, aux):  # A x − t · rhs, with A = VᵀV + λI + Σ_p excess v vᵀ
         def add(total, V_pos, excess, target):
             score = jnp.einsum("bwk,bk->bw", V_pos, x)
-            return total + jnp.einsum("bw,bwk->bk", excess * score - wanted * target, V_pos)
+            return total + jnp.einsum("bw,bwk->bk", excess * score - t * target, V_pos)
 
-        return over_positives(add, x @ gram + lam[:, None] * x), seen
+        return over_positives(add, x @ gram + lam[:, None] * x), aux
 
     return conjugate_gradients(gradient, u, (), lambda _: 1.0, steps, axis=1)[0]
 
@@ -153,7 +153,7 @@ def objective(
     reg_power: ArrayLike = 0.0,
     reg_offset: ArrayLike = 1.0,
 ) -> Float[Array, ""]:
-    """What `fit` minimises, in O(nnz k + (m + n) k²): Σ s² = tr(UᵀU VᵀV), corrected on ω."""
+    """The objective of `fit`, in O(nnz k + (m + n) k²): Σ s² = tr(UᵀU VᵀV), corrected on the positives."""
     U, V = factors
     s = (U[X.rows] * V[X.indices]).sum(1)
     C = 1.0 + alpha * (jnp.ones_like(s) if X.confidence is None else X.confidence)

@@ -1,4 +1,4 @@
-"""Bounds on the true AUC of a fitted model; a module of certificates is entered by its line here."""
+"""Certificates: bounds on the true AUC of a fitted model. To register a module of certificates, import it here."""
 
 from mfauc_jax.certify import held_out as held_out
 from mfauc_jax.certify import rademacher as rademacher

@@ -1,4 +1,4 @@
-"""Constants of losses and deviation terms: what turns an average into a bound on its mean."""
+"""Constants of losses and deviation terms, which turn a sample average into a bound on its mean."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,9 +18,9 @@ from mfauc_jax.objective.losses import Loss
 
 
 class Constants(NamedTuple):
-    """What a bound needs to know of L on [−Γ, Γ]."""
+    """The constants of a loss L on [−Γ, Γ] that a bound needs."""
 
-    lipschitz: float  # B
+    lipschitz: float  # B, the largest slope |L′|
     width: float  # w = max L − min L
     at_zero: float  # L(0), the risk of the all-zero model
 
@@ -41,7 +41,7 @@ def _logistic(loss: losses.Logistic, gamma: float) -> Constants:
 
 
 CONSTANTS: dict[type[Loss], Callable[[Any, float], Constants]] = {
-    losses.SquareHinge: _square,  # the two agree on γ ≤ 1, where both the slope and the range are
+    losses.SquareHinge: _square,  # the two agree for γ ≤ 1, where the largest slope and the range are attained
     losses.Square: _square,
     losses.Sigmoid: _sigmoid,
     losses.Logistic: _logistic,
@@ -49,15 +49,15 @@ CONSTANTS: dict[type[Loss], Callable[[Any, float], Constants]] = {
 
 
 def loss_with_constants(loss: Loss | str) -> Loss:
-    """The loss, by its name or itself; a ValueError if its constants are not known."""
-    found = Loss.member(loss)
-    if type(found) not in CONSTANTS:
+    """A loss, given by name or as itself; a ValueError if its constants are not known."""
+    member = Loss.member(loss)
+    if type(member) not in CONSTANTS:
         known = ", ".join(kind.name for kind in CONSTANTS)
         raise ValueError(
             f"certificate: loss = {loss!r} has no known Lipschitz constant and width; choose from {known}, "
             "or enter those of your loss in bounds.CONSTANTS"
         )
-    return found
+    return member
 
 
 def constants(loss: Loss | str, gamma: float) -> Constants:
@@ -67,14 +67,14 @@ def constants(loss: Loss | str, gamma: float) -> Constants:
 
 
 def mcdiarmid(num_pos: np.ndarray, num_items: int, delta: float) -> float:
-    """ε₁ = √((ln(1/δ)/2) (1/m²) Σ_i (n−1)² / (N_i (n−N_i)²)): Lemma 3.2's deviation, range one."""
+    """ε₁ = √((ln(1/δ)/2) (1/m²) Σ_i (n−1)² / (N_i (n−N_i)²)): the deviation of Lemma 3.2 for a loss of range one."""
     num_pos = np.asarray(num_pos, np.float64)
     squares = ((num_items - 1) / (num_items - num_pos)) ** 2 / num_pos
     return float(np.sqrt(np.log(1 / delta) / 2 * squares.sum()) / len(num_pos))
 
 
 def hoeffding(weights: np.ndarray, delta: float) -> float:
-    """√((ln(1/δ)/2) Σ_a w_a²): how far Σ w_a X_a falls below its mean, X_a ∈ [0, 1]."""
+    """√((ln(1/δ)/2) Σ_a w_a²): with probability ≥ 1 − δ, Σ w_a X_a with X_a ∈ [0, 1] is no further below its mean."""
     return float(np.sqrt(np.log(1 / delta) / 2 * np.square(weights).sum()))
 
 
@@ -85,8 +85,8 @@ def bernstein(values: np.ndarray, weights: np.ndarray, delta: float, width: floa
 
         N R max(w) [ √(2 V_N(Z) ln(2/δ) / N) + 7 ln(2/δ) / (3 (N − 1)) ]
 
-    V_N is the sample variance. Their proof needs only (1/N) Σ Var(Z_a) ≤ E V_N, which holds
-    whatever the means: differing D_i and weights may widen the bound but not break it.
+    V_N is the sample variance. Their proof needs only (1/N) Σ Var(Z_a) ≤ E V_N, which holds for any means: different
+    D_i and weights may widen the bound, but it stays valid.
     """
     size, top = len(values), width * np.max(weights)
     if size < 2:
@@ -100,8 +100,8 @@ def bernstein(values: np.ndarray, weights: np.ndarray, delta: float, width: floa
 def peel(value: float, unit: float) -> tuple[int, float]:
     """The smallest l ≥ 0 with value ≤ unit 2^(l/4), and that ceiling.
 
-    A bound for each ceiling, at level δ / ((l + 1)(l + 2)), holds for all of them at once at
-    level δ; so the norm of a fitted model, which depends on the data, may be used.
+    If the bound for ceiling l is taken at level δ / ((l + 1)(l + 2)), all of them hold together at level δ. So the
+    norm of a fitted model, which depends on the data, may be used.
     """
     level = max(0, int(np.ceil(4 * np.log2(max(value, 1e-300) / unit))) - 1)
     while unit * 2 ** (level / 4) < value:
@@ -112,10 +112,10 @@ def peel(value: float, unit: float) -> tuple[int, float]:
 def user_risks(
     loss: Callable, factors: Factors, X: Interactions, reference: str = "negatives"
 ) -> Float[Array, " m"]:
-    """T_i = the mean of L(γ_ipq) over user i's positives p and a reference q, for defined users.
+    """T_i = the mean of L(γ_ipq) over the positives p and the reference items q of each user with 0 < N_i < n.
 
-    Reference: the irrelevant items ("negatives": Eq. 3's data term, uniform g and g′) or all
-    items but p ("others": `rademacher_draws`).
+    `reference` is "negatives" for the irrelevant items, which gives the data term of Eq. 3 with uniform g and g′, or
+    "others" for all items but p, as in `rademacher_draws`.
     """
     users = spectral.defined_rows(X).users
     U, V = (jnp.asarray(F) for F in factors)
@@ -136,7 +136,7 @@ def _risks(loss, V, rows, reference):
         if reference == "negatives":
             q = q.at[items].set(0.0)
             risks = exact.pair_rank_losses(loss, s[items], s, q / q.sum())
-        else:  # all items, minus p against itself
+        else:  # all items, without the pair of p with itself
             risks = exact.pair_rank_losses(loss, s[items], s, q / (n - 1)) - loss(0.0) / (n - 1)
         return real @ risks / real.sum()
 

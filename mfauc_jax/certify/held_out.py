@@ -1,4 +1,4 @@
-"""Certificates from held-out positives: measured AUC minus a width (docs/derivations.md#certificate-held-out)."""
+"""Certificates from held-out positives: the measured AUC minus a width (docs/derivations.md#certificate-held-out)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -34,14 +34,14 @@ def _certified(
     *,
     method: str = "bernstein",
 ) -> Certificate:
-    """The AUC of a user's next item: a new one among the unseen items, or any among all other items.
+    """A bound on the AUC of a user's next item: a new item among the unseen items, or any item among all others.
 
     Args:
         kind: held_out_unseen or held_out_all.
         factors: the fitted model.
-        train: what it was fitted on.
-        held_out: positives it has never seen.
-        delta: δ.
+        train: the positives that it was fitted on.
+        held_out: positives that it has never seen.
+        delta: δ in (0, 1).
         method: a name in INEQUALITIES; choose it before looking at the data.
     """
     reference = "unseen" if kind == "held_out_unseen" else "all"
@@ -55,49 +55,56 @@ held_out_all = register(partial(_certified, "held_out_all"), "held_out_all")
 
 def _needed(kind: str, held_out: Interactions | None) -> Interactions:
     if held_out is None:
-        raise ValueError(f"certificate {kind} needs held_out: positives kept from training")
+        raise ValueError(
+            f"certificate {kind} needs held_out: give positives that were kept from training"
+        )
     return held_out
 
 
 def held_out_ranks(
     factors: Factors, train: Interactions, held_out: Interactions, reference: str = "unseen"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """F_i(y) of every held-out positive, and its user.
+    """F_i(y) of every held-out positive y, and its user i.
 
-    F_i(y) is the share of the reference scored below y, ties ½. Reference: all items outside
-    user i's training set except y ("unseen"), or all items except y ("all"). The other held-out
-    items stay in it: F_i must not depend on the other draws.
+    F_i(y) is the share of the reference items that are scored below y, ties ½. The reference is all items outside
+    user i's training set except y ("unseen"), or all items except y ("all"). The other held-out items belong to it,
+    because F_i must not depend on the other draws.
     """
     for name, F in zip("UV", factors, strict=True):
         if not bool(jnp.isfinite(F).all()):
-            raise ValueError(f"{name} has entries that are not finite: the fit diverged")
+            raise ValueError(
+                f"{name} has entries that are not finite, so the fit diverged: lower the learning rate"
+            )
     m, n = factors.U.shape[0], factors.V.shape[0]
     seen, held_out = counting.check_split(train, held_out, m, n)
-    at = counting.count(factors, seen if reference == "unseen" else None, held_out)
-    above, level = at.above + at.mates_above, at.level + at.mates_level
-    rivals = at.repeated(at.num_neg + at.num_pos) - 1
-    some = rivals > 0  # known from the training set alone, so that dropping the rest is harmless
-    ranks = 1 - (above[some] + 0.5 * level[some]) / rivals[some]
-    return ranks, at.repeated(at.users)[some]
+    counts = counting.count(factors, seen if reference == "unseen" else None, held_out)
+    above, level = counts.above + counts.mates_above, counts.level + counts.mates_level
+    num_reference = counts.repeated(counts.num_neg + counts.num_pos) - 1
+    has_reference = (
+        num_reference > 0
+    )  # this depends on the training set alone, so dropping the others keeps the bound valid
+    ranks = 1 - (above[has_reference] + 0.5 * level[has_reference]) / num_reference[has_reference]
+    return ranks, counts.repeated(counts.users)[has_reference]
 
 
-# --- Half-widths for (1/m) Σ_i (1/t_i) Σ_y F_i(y); `row` is the user of each rank, counted from 0 ---
+# Half-widths for (1/m) Σ_i (1/t_i) Σ_y F_i(y): `row` is the user of each rank, counted from 0, and `t` holds t_i, the
+# number of ranks of each user
 
 
 def bernstein(ranks: np.ndarray, row: np.ndarray, t: np.ndarray, delta: float) -> float:
-    """Maurer and Pontil's inequality over the draws."""
+    """The half-width by Maurer and Pontil's inequality over the draws."""
     weights = 1 / (len(t) * t[row])
     return bounds.bernstein(1 - ranks, weights, delta)  # 1 − F: small where the model is good
 
 
 def hoeffding(ranks: np.ndarray, row: np.ndarray, t: np.ndarray, delta: float) -> float:
-    """Hoeffding's inequality over the draws, whatever the ranks are."""
+    """The half-width by Hoeffding's inequality over the draws, which does not depend on the ranks."""
     del ranks
     return bounds.hoeffding(1 / (len(t) * t[row]), delta)
 
 
 def bernstein_users(ranks: np.ndarray, row: np.ndarray, t: np.ndarray, delta: float) -> float:
-    """Maurer and Pontil's over users' means: the draws of one user need not be independent of each other."""
+    """The half-width by Maurer and Pontil's inequality over users' means: draws of one user may depend on each other."""
     means = np.bincount(row, 1 - ranks) / t
     return bounds.bernstein(means, np.full(len(t), 1 / len(t)), delta)
 
@@ -110,7 +117,7 @@ INEQUALITIES: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray, float], fl
 
 
 def widths(ranks: np.ndarray, users: np.ndarray, delta: float) -> dict[str, float]:
-    """The half-width of each inequality, at level δ each."""
+    """The half-width by each inequality, each at level δ."""
     _, row, t = np.unique(users, return_inverse=True, return_counts=True)
     return {name: width(ranks, row, t, delta) for name, width in INEQUALITIES.items()}
 
@@ -124,7 +131,7 @@ def from_ranks(
     method: str = "bernstein",
     subject: str = "the true AUC",
 ) -> Certificate:
-    """true AUC ≥ held-out AUC − width, from F_i(y) of every held-out draw; repeated draws may repeat."""
+    """The certificate true AUC ≥ held-out AUC − width, from F_i(y) of every held-out draw; draws may be repeated."""
     half = widths(ranks, users, delta)
     width = registry.lookup("method", half, method)
     _, row, t = np.unique(users, return_inverse=True, return_counts=True)
@@ -156,10 +163,10 @@ def by_activity(
     num_groups: int = 4,
     method: str = "bernstein",
 ) -> tuple[Certificate, ...]:
-    """`held_out_unseen` for each group of users of similar N_i in training, each at level δ / groups.
+    """`held_out_unseen` per group of users with a similar N_i in training, each at level δ / groups.
 
-    By Bonferroni all of them hold together with probability ≥ 1 − δ. The groups are quantiles of
-    the training activity, so they do not depend on the held-out items.
+    By Bonferroni all of them hold together with probability ≥ 1 − δ. The groups are quantiles of the training
+    activity, so they do not depend on the held-out items.
     """
     check_delta(delta)
     if num_groups < 1:
@@ -174,8 +181,10 @@ def by_activity(
     for g, low in enumerate(lows):
         high = lows[g + 1] - 1 if g + 1 < len(lows) else known.max()
         subject = f"the true AUC of users with {low} to {high} training positives"
-        mine = group == g
+        in_group = group == g
         group_delta = delta / len(lows)
-        found = from_ranks(ranks[mine], users[mine], group_delta, method=method, subject=subject)
-        result.append(found)
+        certificate = from_ranks(
+            ranks[in_group], users[in_group], group_delta, method=method, subject=subject
+        )
+        result.append(certificate)
     return tuple(result)

@@ -2,7 +2,7 @@
 
     E[L] ≤ Ê[L] + (2 B R_l / m) E‖·‖₂ + 3 w ε(δ′)   with probability ≥ 1 − δ, for all factors at once
 
-The random signs may stand before users or before single draws; `Symmetrisation` has what differs.
+The random signs multiply users or single draws; `Symmetrisation` holds what differs between the two.
 """
 
 from collections.abc import Callable
@@ -27,11 +27,11 @@ ASSUMPTIONS = (
 
 
 class Symmetrisation(NamedTuple):
-    """What a bound is made of, by where its random signs stand."""
+    """The ingredients of a bound, which depend on what its random signs multiply."""
 
-    matrix: Callable[[np.random.Generator, Rows], Any]  # random, of which E‖·‖₂ is taken
-    largest_norm: Callable[[Rows], float]  # that it can have
-    reference: str  # of `bounds.user_risks`: what positives are compared with
+    matrix: Callable[[np.random.Generator, Rows], Any]  # draws the random matrix of E‖·‖₂
+    largest_norm: Callable[[Rows], float]  # the largest norm that the matrix can have
+    reference: str  # of `bounds.user_risks`: the items that positives are compared with
     deviation: Callable[[Rows, float], float]  # ε(δ)
     risk: str  # which risk is bounded, in words
     has_floor: bool  # Ê + R̂ ≥ max(L(0), 2 L(0) − Ê) for every model (docs/derivations.md#floor)
@@ -70,19 +70,19 @@ def _certified(
     draws: int = 1500,
     key: Key[Array, ""] | None = None,
 ) -> Certificate:
-    """A bound that holds for all factors, from random signs over users or over draws.
+    """A bound on the risk that holds for all factors, from random signs over users or over draws.
 
-    Over users it is Theorem 3.8 repaired, and always vacuous (docs/derivations.md#floor).
+    With signs over users it is the repaired Theorem 3.8, which is always vacuous (docs/derivations.md#floor).
 
     Args:
         kind: a name in SYMMETRISATIONS.
         factors: the fitted model.
-        train: what it was fitted on.
+        train: the positives that it was fitted on.
         held_out: not used.
-        delta: δ.
+        delta: δ in (0, 1).
         loss: one of the paper's four losses, whose constants are known, or its name.
-        draws: random matrices behind the expected norm.
-        key: their randomness; it must be given.
+        draws: number of random matrices from which the expected norm is estimated.
+        key: for the random matrices; it must be given.
     """
     del held_out
     if key is None:
@@ -97,7 +97,7 @@ rademacher_draws = register(partial(_certified, "rademacher_draws"), "rademacher
 
 
 class ExpectedNorm(NamedTuple):
-    """E‖·‖₂ of a symmetrisation's random matrix: a sample mean, and an upper bound at level δ/20."""
+    """E‖·‖₂ of the random matrix of a symmetrisation: a sample mean, and an upper bound at level δ/20."""
 
     kind: str
     delta: float
@@ -113,14 +113,14 @@ def expected_norm(
     delta: float = 0.05,
     draws: int = 1500,
 ) -> ExpectedNorm:
-    """An empirical-Bernstein upper bound from `draws` random matrices; it depends on X alone.
+    """E‖·‖₂ and its empirical-Bernstein upper bound, from `draws` random matrices; it depends on X alone.
 
-    G (`rademacher_users`) has one random pair of each user, H (`rademacher_draws`) a sign and a random pair of
-    every positive. Their norms are at most √(2m) and √(Σ (1 + 1/√N_i)²).
+    The matrix G of `rademacher_users` has one random pair per user, and H of `rademacher_draws` has a sign and a random
+    pair per positive. Their norms are at most √(2m) and √(Σ (1 + 1/√N_i)²).
     """
     signs = registry.lookup("certificate", SYMMETRISATIONS, kind)
     if draws < 1:
-        raise ValueError(f"draws = {draws} must be ≥ 1 random matrices")
+        raise ValueError(f"draws = {draws} must be ≥ 1: it is the number of random matrices")
     largest = signs.largest_norm(spectral.defined_rows(train))
     norms = spectral.sampled_norms(key, train, signs.matrix, draws)
     half_width = bounds.bernstein(norms, np.full(draws, 1 / draws), 0.05 * delta, largest)
@@ -133,8 +133,8 @@ def bound_terms(
 ) -> dict[str, float]:
     """The terms of E[L] ≤ Ê[L] + (2 B R_l / m) E‖·‖₂ + 3 w ε(δ′); one norm serves many models.
 
-    R = ‖UVᵀ‖_* and Γ = max |γ| are peeled over a grid, which makes δ′ of δ. `floor`: Ê + R̂ ≥ max(L(0), 2 L(0) − Ê)
-    for every bound whose signs stand before users (theory.rademacher).
+    R = ‖UVᵀ‖_* and Γ = max |γ| are rounded up to a grid (`bounds.peel`), which turns δ into δ′. The term `floor` is
+    max(L(0), 2 L(0) − Ê) ≤ Ê + R̂, for every bound whose signs multiply users (theory.rademacher).
     """
     signs, rows = SYMMETRISATIONS[norm.kind], spectral.defined_rows(train)
     loss = bounds.loss_with_constants(loss)

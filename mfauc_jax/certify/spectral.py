@@ -1,6 +1,6 @@
 """Norms that the bounds of Section 3 need, without dense m × n matrices (docs/derivations.md#spectral).
 
-Everything is host-side NumPy and SciPy in float64: a bound must not lose digits. Users with no
+Everything runs on the host, with NumPy and SciPy in float64, because a bound must not lose digits. Users with no
 positive or no negative have no term in Eq. 3, so every operator here drops their column.
 """
 
@@ -14,13 +14,15 @@ from jaxtyping import Array, Key
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
 
-if TYPE_CHECKING:  # scipy.sparse waits for the first matrix: the command line needs only the names
+if (
+    TYPE_CHECKING
+):  # scipy.sparse is imported with the first matrix: the command line needs only names
     import scipy.sparse
     import scipy.sparse.linalg
 
 
 class Rows(NamedTuple):
-    """The positives of the users that have both a positive and a negative, as NumPy CSR."""
+    """The positives of the users who have both a positive and a negative, as NumPy CSR arrays."""
 
     users: np.ndarray  # [m], their positions in the full matrix
     indptr: np.ndarray  # [m + 1]
@@ -29,7 +31,7 @@ class Rows(NamedTuple):
 
     @property
     def num_pos(self) -> np.ndarray:
-        """N_i = |ω_i|."""
+        """N_i = |ω_i| of each user, [m]."""
         return np.diff(self.indptr)
 
     @property
@@ -43,7 +45,9 @@ def defined_rows(X: Interactions) -> Rows:
     lengths, indices = np.asarray(X.row_lengths, np.int64), np.asarray(X.indices, np.int64)
     keep = (lengths > 0) & (lengths < X.num_items)
     if not keep.any():
-        raise ValueError("no user has both a relevant and an irrelevant item: nothing to bound")
+        raise ValueError(
+            "no user has both a relevant and an irrelevant item, so there is nothing to bound"
+        )
     indptr = np.concatenate([[0], np.cumsum(lengths[keep])])
     return Rows(np.flatnonzero(keep), indptr, indices[np.repeat(keep, lengths)], X.num_items)
 
@@ -77,29 +81,30 @@ def mean_difference(X: Interactions) -> "scipy.sparse.linalg.LinearOperator":
 
 
 def spectral_norm(A: Any, rtol: float = 1e-10) -> float:
-    """‖A‖₂ for anything with products A x and Aᵀ y, lifted by its residual.
+    """‖A‖₂ of anything with products A x and Aᵀ y, rounded up by the residual.
 
-    Lanczos on the smaller Gram matrix approaches λ = σ₁² from below; iterating to `rtol` makes it
-    tight, and adding the residual ‖AᵀA v − λ v‖, within which an eigenvalue lies, puts the
-    answer on the safe side of the one found.
+    Lanczos on the smaller Gram matrix approaches λ = σ₁² from below. Iterating to `rtol` makes the value tight. An
+    eigenvalue lies within the residual ‖AᵀA v − λ v‖ of it, so adding the residual gives an upper value.
     """
     from scipy.sparse.linalg import LinearOperator, eigsh
 
     rows, cols = A.shape
-    if min(rows, cols) < 3:  # Lanczos needs room; this is a matrix of two lines
+    if min(rows, cols) < 3:  # Lanczos needs at least three; a matrix of two lines is done directly
         thin = A @ np.eye(cols) if cols <= rows else (A.T @ np.eye(rows)).T
         return float(np.linalg.norm(thin, 2))
     size = min(rows, cols)
     gram = (lambda x: A.T @ (A @ x)) if cols <= rows else (lambda y: A @ (A.T @ y))
     operator = LinearOperator((size, size), matvec=gram, dtype=np.float64)  # pyright: ignore
-    start = np.random.default_rng(0).standard_normal(size)  # almost surely not ⊥ to the top vector
+    start = np.random.default_rng(0).standard_normal(
+        size
+    )  # almost surely not orthogonal to the top vector
     value, vector = eigsh(operator, k=1, which="LA", tol=rtol, v0=start)  # pyright: ignore
     residual = np.linalg.norm(gram(vector[:, 0]) - value[0] * vector[:, 0])
     return float(np.sqrt(max(value[0], 0.0) + residual))
 
 
 def nuclear_norm(factors: Factors) -> float:
-    """‖U Vᵀ‖_*: the singular values of R_U R_Vᵀ after two QRs, k × k."""
+    """‖U Vᵀ‖_*: the sum of the singular values of R_U R_Vᵀ, [k, k], after a QR of U and one of V."""
     upper_u, upper_v = (np.linalg.qr(np.asarray(F, np.float64))[1] for F in factors)
     return float(np.linalg.svd(upper_u @ upper_v.T, compute_uv=False).sum())
 
@@ -112,7 +117,7 @@ def margin_range(factors: Factors, chunk: int = 512) -> float:
 
 
 def one_pair_each(rng: np.random.Generator, rows: Rows) -> "scipy.sparse.csc_array":
-    """G = Σ_i (e_p − e_q) e_iᵀ with p uniform on ω_i and q off it; E[G] = E − Ē."""
+    """G = Σ_i (e_p − e_q) e_iᵀ with p uniform on ω_i and q uniform on its complement; E[G] = E − Ē."""
     import scipy.sparse
 
     m, n, num_pos = len(rows.users), rows.num_items, rows.num_pos
@@ -124,7 +129,7 @@ def one_pair_each(rng: np.random.Generator, rows: Rows) -> "scipy.sparse.csc_arr
 
 
 def signed_pairs(rng: np.random.Generator, rows: Rows) -> "scipy.sparse.csr_array":
-    """H = Σ_it (ν_it / N_i)(e_y − e_q) e_iᵀ: one sign and one q ≠ y for every positive."""
+    """H = Σ_it (ν_it / N_i)(e_y − e_q) e_iᵀ: one sign and one q ≠ y per positive."""
     import scipy.sparse
 
     n, owner, y = rows.num_items, rows.owner, rows.indices

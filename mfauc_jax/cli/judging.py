@@ -10,7 +10,7 @@ import numpy as np
 
 from mfauc_jax.certify.certificate import CERTIFICATES, options_of
 from mfauc_jax.certify.held_out import INEQUALITIES
-from mfauc_jax.cli import options, output, serving
+from mfauc_jax.cli import options, output
 from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data import ids
 from mfauc_jax.data.interactions import Interactions
@@ -78,7 +78,8 @@ def _add_held_out(made: argparse.ArgumentParser, metavar: str, everything: bool)
     made.add_argument("model", metavar="MODEL", help="a file that `mfauc fit` wrote")
     options.add_ratings(made, metavar, everything)
     skip = made.add_argument_group("what does not fit").add_argument
-    skip("--skip_unknown", action="store_true", help="leave out users and items the model lacks")
+    text = "users and items that the model lacks: skip and count them, or raise (skip)"
+    skip("--unknown", choices=("skip", "raise"), default="skip", help=text)
     skip("--skip_seen", action="store_true", help="leave out pairs that the model was fitted on")
 
 
@@ -157,10 +158,13 @@ def _held_out(args: argparse.Namespace) -> tuple[MFAUC, Interactions]:
     model = MFAUC.load(args.model)
     train, X = model.train_, options.read(args, "test")
     names = {kind: ids.of(X, kind) for kind in ("user", "item")}
-    at_user, at_item = (
-        serving.known(args, kind, ids.of(train, kind), wanted) for kind, wanted in names.items()
-    )
-    rows, columns = X.to_scipy().tocoo().coords
+    at_user, at_item = (ids.matches(ids.of(train, kind), wanted) for kind, wanted in names.items())
+    try:
+        known = ids.both_known(X, at_user, at_item, train, args.unknown)
+    except ValueError as error:
+        text = str(error).replace("unknown='skip' goes on", "--unknown skip goes on")
+        raise ValueError(f"{options.source(args)}: {text}") from None
+    rows, columns, _ = X.on_host()
     users, items = at_user[rows], at_item[columns]
     seen = _seen(train, users, items)
     if seen.any() and not args.skip_seen:
@@ -173,7 +177,7 @@ def _held_out(args: argparse.Namespace) -> tuple[MFAUC, Interactions]:
         )
     if seen.any():
         note(args, f"skipped {seen.sum()} of {X.nnz} positives that were in training")
-    keep = (users >= 0) & (items >= 0) & ~seen
+    keep = known & ~seen
     if not keep.any():
         raise ValueError(f"nothing of {options.source(args)} is left to judge {args.model} by")
     with warnings.catch_warnings():

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import pathlib
+import re
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,10 @@ def _add_lists(made: argparse.ArgumentParser, kind: str, formats: tuple[str, ...
     made.add_argument("ids", nargs="*", metavar=kind.upper(), help=f"ids of {kind}s")
     add = made.add_argument
     add(f"--{kind}s_file", dest="ids_file", metavar="FILE", help="ids, one per line; - is stdin")
-    add("--skip_unknown", action="store_true", help=f"leave out {kind}s that the model lacks")
+    ways = ("raise", "skip", "popular") if kind == "user" else ("raise", "skip")
+    popular = ", or the most popular items" if kind == "user" else ""
+    text = f"for {kind}s that the model lacks: an error, no list{popular} (raise)"
+    add("--unknown", choices=ways, default="raise", help=text)
     add("--n", type=options.number(int, 1), default=10, metavar="N", help="items in a list (10)")
     add("--format", choices=formats, metavar="F", help=f"{', '.join(formats)} (--out's ending)")
     add("--out", metavar="FILE", help="write here instead of to standard output")
@@ -58,10 +62,10 @@ def _add_lists(made: argparse.ArgumentParser, kind: str, formats: tuple[str, ...
 def recommend(args: argparse.Namespace) -> None:
     """A row for each user and item: user, item, rank, score."""
     model, users = _load(args, "user")
-    n, options = (
-        min(args.n, model.train_.num_items),
-        dict[str, Any](exclude_seen=not args.with_seen),
-    )
+    n = min(args.n, model.train_.num_items)
+    options: dict[str, Any] = {"exclude_seen": not args.with_seen}
+    if args.unknown == "popular":  # skipped ones are no longer among the users
+        options["unknown"] = "popular"
     if _format(args) == "parquet":
         export.table(model, args.out, users, n, **options)
     elif _format(args) == "trec":
@@ -97,9 +101,8 @@ def _load(args: argparse.Namespace, kind: str) -> tuple[MFAUC, np.ndarray]:
     names = ids.of(model.train_, kind)
     if not args.ids and not args.ids_file:
         return model, names
-    places = known(args, kind, names, _lines(args.ids_file) if args.ids_file else args.ids)
-    once = dict.fromkeys(places[places >= 0].tolist())
-    return model, names[list(once)]
+    wanted = _lines(args.ids_file) if args.ids_file else args.ids
+    return model, _requested(args, kind, names, list(dict.fromkeys(wanted)))
 
 
 def _lines(path: str) -> list[str]:
@@ -119,26 +122,46 @@ def _lines(path: str) -> list[str]:
     return ids
 
 
-def known(args: argparse.Namespace, kind: str, names: np.ndarray, wanted: Any) -> np.ndarray:
-    """The place of each wanted id among the model's; −1 for unknown ones, if they may be skipped."""
+def _requested(
+    args: argparse.Namespace, kind: str, names: np.ndarray, wanted: list[str]
+) -> np.ndarray:
+    """The wanted ids as the model has them; unknown ones raise, are left out, or stay, as --unknown says."""
     places = ids.matches(names, wanted)
     missing = [name for name, place in zip(wanted, places, strict=True) if place < 0]
     if not missing:
-        return places
-    shown = ", ".join(repr(str(name)) for name in missing[:5]) + (", …" if len(missing) > 5 else "")
+        return names[places]
+    shown = ", ".join(map(repr, missing[:5])) + (", …" if len(missing) > 5 else "")
+    if args.unknown == "popular":
+        note(args, f"the most popular items for {len(missing)} unknown {kind}s: {shown}")
+        return _with_unknown(args, kind, names, wanted)
     if len(missing) == len(places):
         examples = ", ".join(repr(str(name)) for name in names[:3].tolist())
         raise ValueError(
             f"unknown {kind} {shown}: {args.model} has none of the {len(missing)}, its {kind}s are "
             f"{examples}, …; was it fitted on another catalogue?"
         )
-    if not args.skip_unknown:
+    if args.unknown == "raise":
         raise ValueError(
             f"unknown {kind} {shown}: {args.model} lacks {len(missing)} of {len(places)}; "
-            "--skip_unknown goes on without them"
+            "--unknown skip goes on without them"
         )
     note(args, f"skipped {len(missing)} unknown {kind}s of {len(places)}: {shown}")
-    return places
+    return names[places[places >= 0]]
+
+
+def _with_unknown(
+    args: argparse.Namespace, kind: str, names: np.ndarray, wanted: list[str]
+) -> np.ndarray:
+    """Known and unknown ids in one array of the model's own type."""
+    if names.dtype.kind == "U":
+        return np.array(wanted)
+    strange = [name for name in wanted if not re.fullmatch(r"0|-?[1-9]\d{0,17}", name)]
+    if strange:
+        examples = ", ".join(map(str, names[:3].tolist()))
+        raise ValueError(
+            f"{kind} {strange[0]!r} is not a whole number, and the {kind}s of {args.model} are: {examples}, …"
+        )
+    return np.array([int(name) for name in wanted])
 
 
 def _format(args: argparse.Namespace) -> str:

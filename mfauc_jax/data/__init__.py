@@ -1,4 +1,4 @@
-"""The paper's matrices and everybody else's: `load`, `read_ratings`, `download`, and splits."""
+"""Data: the paper's matrices by name (`load`, `download`), your own files (`read_ratings`), and splits."""
 
 from mfauc_jax.data import splits, synthetic
 from mfauc_jax.data.catalogue import DATASETS, Filter

@@ -1,4 +1,4 @@
-"""The data sets known by name: their files, their filters, and where they come from."""
+"""The data sets known by name: their files, their filters, and their official addresses."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from typing import NamedTuple
 class Filter(NamedTuple):
     """Which ratings are relevant, and how many positives a user and an item must have.
 
-    A pair is relevant if any rating of it is. Then users below `user_min` positives and items
+    A pair is relevant if any of its ratings is. Then users below `user_min` positives and items
     below `item_min` are dropped until nothing changes (`splits.k_core`).
     """
 
@@ -22,19 +22,19 @@ class File(NamedTuple):
 
     name: str
     layout: str
-    sha256: str | None = None  # of the plain content, where data/README.md knows it
+    sha256: str | None = None  # of the plain content, where it is known
 
 
 class Dataset(NamedTuple):
-    """A data set: the first of `files` that is there is read, or all of them if it is a `split`."""
+    """A data set: the first of `files` that exists is read, or all of them if it is a `split`."""
 
     title: str
     files: tuple[File, ...]
     filters: Mapping[str, Filter]  # the first is the default
     urls: tuple[str, ...]  # official: one archive, or the bare files; empty: none is known
-    get: str  # how a person gets it
+    get: str  # how to get it by hand
     split: bool = False  # comes divided into training and test
-    folder: str | None = None  # what the archive calls its folder, where that is not the name
+    folder: str | None = None  # the folder's name in the archive, if it is not the data set's
 
 
 GROUPLENS = "https://files.grouplens.org/datasets/movielens"

@@ -1,4 +1,4 @@
-"""Delimited text → a frame: fast when the file is sound, and to the line when it is not."""
+"""Delimited text files as frames: quick for sound files; for others, errors name the faulty lines."""
 
 import csv
 import gzip
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+# byte order marks and their encodings
 MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 ALIASES = {  # column names without case and punctuation
     "user": ("user", "userid", "uid"),
@@ -19,24 +20,24 @@ ALIASES = {  # column names without case and punctuation
     "rating": ("rating", "ratings", "score", "stars", "bookrating"),
     "time": ("time", "timestamp", "date"),
 }
-QUOTED = '";"'  # every field in quotes, semicolons between
+QUOTED = '";"'  # every field is in quotes, with semicolons between them
 INTEGER, NUMBER, TEXT = pl.Int64, pl.Float64, pl.String
-SHOWN_LINES = 5  # of the bad ones
-LONGEST_ID = 1000  # characters
+SHOWN_LINES = 5  # how many faulty lines a message shows
+LONGEST_ID = 1000  # characters in an id
 
 
 class Layout(NamedTuple):
-    """A text file, one rating a line, columns by position (`types`) or by name (None)."""
+    """The layout of a text file with one rating per line; columns are known by position (`types`) or by name."""
 
     separator: str
-    types: dict[str, Any] | None = None
+    types: dict[str, Any] | None = None  # of each column, in order; None: the first line names them
     quote: str | None = None
-    header: bool = False  # by position: a first line that does not start with an integer is one
+    header: bool = False  # by position: skip a first line that does not start with an integer
     encoding: str = "utf-8"
 
 
 def read_bytes(path: pathlib.Path) -> bytes:
-    """The content of a file, unzipped if it starts like gzip."""
+    """The content of a file, decompressed if it is gzipped."""
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: name the file of ratings in it")
     if not path.exists():
@@ -53,12 +54,12 @@ def read_bytes(path: pathlib.Path) -> bytes:
 
 
 def read_text(path: pathlib.Path, encoding: str) -> bytes:
-    """The content as UTF-8 without a mark."""
+    """The content of a text file as UTF-8, without a byte order mark."""
     raw = read_bytes(path)
     encoding = next((codec for mark, codec in MARKS if raw.startswith(mark)), encoding)
     if b"\0" in raw[:4096] and not encoding.lower().startswith(("utf-16", "utf-32")):
         raise ValueError(
-            f"{path} has zero bytes, so it is not {encoding} text: if it is UTF-16 without a mark, "
+            f"{path} has zero bytes, so it is not {encoding} text: if it is UTF-16 without a byte order mark, "
             "pass encoding='utf-16-le'"
         )
     if not (encoding in ("utf-8", "latin-1") and raw.isascii()):
@@ -78,12 +79,14 @@ def read_text(path: pathlib.Path, encoding: str) -> bytes:
 
 
 def positional(path: pathlib.Path, data: bytes, layout: Layout) -> pl.DataFrame:
-    """A frame from columns in the layout's order."""
+    """The frame of a file whose columns are in the order of the layout."""
     types, first_line = dict(layout.types or {}), 1
     if len(layout.separator) > 1:  # polars splits at single bytes
         if b"\t" in data:
             line = data.count(b"\n", 0, data.index(b"\t")) + 1
-            raise ValueError(f"{path}, line {line}: a tab where {layout.separator} separates")
+            raise ValueError(
+                f"{path}, line {line}: a tab where {layout.separator} separates columns"
+            )
         data = _unquote(data) if layout.separator == QUOTED else data.replace(b"::", b"\t")
         layout = layout._replace(separator="\t")
     head, _, rest = data.partition(b"\n")
@@ -104,9 +107,17 @@ def _unquote(data: bytes) -> bytes:
 
 
 def named(
-    path: pathlib.Path, data: bytes, layout: Layout, asked: dict[str, str], typed_header: bool
+    path: pathlib.Path, data: bytes, layout: Layout, requested: dict[str, str], typed_header: bool
 ) -> pl.DataFrame:
-    """A frame from the columns that the first line names and we want."""
+    """The frame of a file whose first line names the columns: user, item and, if there, rating and time.
+
+    Args:
+        path: the file, for messages.
+        data: its content in UTF-8.
+        layout: separator and quote.
+        requested: names of columns that the caller gives, by kind; the others are recognised by `ALIASES`.
+        typed_header: names end in a type, as RecBole's user_id:token.
+    """
     head, _, rest = data.partition(b"\n")
     line = head.decode().rstrip("\r")
     try:
@@ -117,27 +128,31 @@ def named(
     if typed_header:
         plain = [h for h in header if ":" not in h]
         if plain:
-            raise ValueError(f"{path}, line 1: {plain[0]!r} has no type, as in user_id:token")
+            raise ValueError(
+                f"{path}, line 1: column {plain[0]!r} has no type, as in user_id:token"
+            )
         header = [h.rpartition(":")[0] for h in header]
     if len(set(header)) < len(header):
         raise ValueError(f"{path}, line 1: a column name comes twice: {', '.join(header)}")
-    chosen = choose(path, header, asked)
+    chosen = choose(path, header, requested)
     kinds = {"user": TEXT, "item": TEXT, "rating": NUMBER, "time": TEXT}
-    back = {name: kind for kind, name in chosen.items()}
-    types = {back.get(h, f"_{h}"): kinds.get(back.get(h, ""), TEXT) for h in header}
+    kind_of = {name: kind for kind, name in chosen.items()}
+    types = {kind_of.get(h, f"_{h}"): kinds.get(kind_of.get(h, ""), TEXT) for h in header}
     frame = _parse(path, rest, layout, types, first_line=2)
     return finish(path, frame.select(list(chosen)))
 
 
-def choose(path: pathlib.Path, header: list[str], asked: dict[str, str]) -> dict[str, str]:
-    """user, item, rating, time → the column that holds it."""
+def choose(path: pathlib.Path, header: list[str], requested: dict[str, str]) -> dict[str, str]:
+    """The column that holds each of user, item, rating and time; rating and time may be missing."""
     chosen = {}
     plain = {re.sub(r"[\W_]", "", h).lower(): h for h in reversed(header)}
     for kind, aliases in ALIASES.items():
-        if kind in asked:
-            if asked[kind] not in header:
-                raise ValueError(f"{path} has no column {asked[kind]!r}: {', '.join(header)}")
-            chosen[kind] = asked[kind]
+        if kind in requested:
+            if requested[kind] not in header:
+                raise ValueError(
+                    f"{path} has no column {requested[kind]!r}: it has {', '.join(header)}"
+                )
+            chosen[kind] = requested[kind]
         else:
             match = next((plain[a] for a in aliases if a in plain), None)
             if match is None and kind in ("user", "item"):
@@ -153,7 +168,7 @@ def choose(path: pathlib.Path, header: list[str], asked: dict[str, str]) -> dict
 def _parse(
     path: pathlib.Path, data: bytes, layout: Layout, types: dict[str, Any], first_line: int
 ) -> pl.DataFrame:
-    """polars at full speed; if it stumbles, a slow look for the line to blame."""
+    """The frame as polars reads it; if polars fails or finds gaps, a slow search names the faulty lines."""
     data = data.rstrip(b"\r\n")
     if not data:
         raise ValueError(f"{path} has no ratings below its header")
@@ -178,7 +193,7 @@ def _parse(
 def _blame(
     path: pathlib.Path, data: bytes, layout: Layout, types: dict[str, Any], first_line: int
 ) -> None:
-    """Raise if lines do not fit `types`: for the one, or with the first few of many and their count."""
+    """Raise ValueError if lines do not fit `types`: it shows the first few of them and their number."""
     first: list[tuple[int, str]] = []
     count = 0
     for number, fields in _records(path, data.decode(), layout, first_line):
@@ -190,12 +205,12 @@ def _blame(
         raise ValueError(f"{path}, line {first[0][0]}: {first[0][1]}")
     if count:
         shown = "".join(f"\n  line {number}: {fault}" for number, fault in first)
-        more = "" if count == len(first) else f", the first {len(first)} of them"
-        raise ValueError(f"{path} has {count} bad lines{more}:{shown}")
+        part = "" if count == len(first) else f", the first {len(first)} of them"
+        raise ValueError(f"{path} has {count} bad lines{part}:{shown}")
 
 
 def _fault(fields: list[str], types: dict[str, Any]) -> str | None:
-    """What is wrong with a line."""
+    """What is wrong with a line, or None."""
     if len(fields) != len(types):
         shown = ", ".join(t.removeprefix("_") for t in types)
         return f"{len(fields)} columns instead of {len(types)} ({shown})"
@@ -262,7 +277,7 @@ def finish(path: pathlib.Path, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check_length(path: pathlib.Path, ids: pl.Series) -> None:
-    """One huge id would make every one as wide in memory; it is more likely a fault of the file."""
+    """Raise ValueError for a huge id: all ids would be as wide in memory, and the file is probably faulty."""
     lengths = ids.str.len_chars()
     if int(lengths.max() or 0) > LONGEST_ID:  # type: ignore[arg-type]
         row = int(lengths.arg_max() or 0)

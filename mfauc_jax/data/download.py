@@ -1,7 +1,7 @@
-"""Data sets from their official addresses: resumed, checked, unpacked safely, renamed into place.
+"""Download of data sets from their official addresses: resumed, checked, unpacked safely, renamed into place.
 
-A reader of `data_dir` sees a data set whole or not at all: bytes arrive in a hidden `.part` file,
-which the next call resumes, and are unpacked in a hidden folder that takes its name at the end.
+A reader of `data_dir` sees a data set whole or not at all: bytes arrive in a hidden `.part` file, which the next call
+resumes, and are unpacked into a hidden folder, which is renamed at the end.
 """
 
 import gzip
@@ -29,11 +29,11 @@ BLOCK = 2**20
 
 
 class Downloaded(NamedTuple):
-    """Where a data set is, and what is known of it."""
+    """The folder of a data set, and whether its content was verified."""
 
     folder: pathlib.Path
-    sha256: dict[str, str]  # of each file of ratings, unzipped
-    verified: bool  # all of them are what data/README.md says; False: no hash is known
+    sha256: dict[str, str]  # of the decompressed content of each file of ratings
+    verified: bool  # all hashes are as expected; False: some expected hash is not known
 
 
 def download(
@@ -49,9 +49,9 @@ def download(
     Args:
         name: one of `catalogue.DATASETS`.
         data_dir: parent of the data set's folder.
-        base_url: fetch the same file names from here, a mirror, instead.
-        max_bytes: refuse more than this, packed or unpacked.
-        timeout: seconds without an answer before giving up.
+        base_url: the address of a mirror, from which the same file names are fetched instead.
+        max_bytes: largest size, packed and unpacked.
+        timeout: seconds to wait for an answer.
     """
     data_dir = pathlib.Path(data_dir)
     try:
@@ -80,29 +80,29 @@ def download(
         _move(unpacked, folder, last=set(result.sha256))
     finally:
         shutil.rmtree(unpacked, ignore_errors=True)
-        for _, part in parts:  # sound or not, it has been used: the next call starts clean
+        for _, part in parts:  # sound or not, it was used: the next call starts afresh
             part.unlink(missing_ok=True)
     return result._replace(folder=folder)
 
 
 def _ratings_in(folder: pathlib.Path, dataset: Dataset) -> list[str]:
-    """The files of ratings that are in `folder`: all of a split, else the first there is."""
+    """The files of ratings in `folder`: all of a split, else only the first that exists."""
     there = [file.name for file in dataset.files if (folder / file.name).is_file()]
     return there if dataset.split else there[:1]
 
 
 def _verify(name: str, paths: list[pathlib.Path]) -> Downloaded:
     known = {file.name: file.sha256 for file in DATASETS[name].files}
-    found = {path.name.removesuffix(".gz"): _sha256(path) for path in paths}
+    hashes = {path.name.removesuffix(".gz"): _sha256(path) for path in paths}
     for path in paths:
         plain = path.name.removesuffix(".gz")
-        if known[plain] not in (None, found[plain]):
+        if known[plain] not in (None, hashes[plain]):
             raise ValueError(
-                f"{plain} of {name} has sha256 {found[plain]}, not {known[plain]}: damaged, or "
+                f"{plain} of {name} has sha256 {hashes[plain]}, not {known[plain]}: damaged, or "
                 "another version; remove it (what was just fetched is gone) and download again"
             )
-    verified = all(known[plain] is not None for plain in found)
-    return Downloaded(paths[0].parent, found, verified)
+    verified = all(known[plain] is not None for plain in hashes)
+    return Downloaded(paths[0].parent, hashes, verified)
 
 
 def _sha256(path: pathlib.Path) -> str:
@@ -114,29 +114,33 @@ def _sha256(path: pathlib.Path) -> str:
 
 
 def _fetch(url: str, part: pathlib.Path, max_bytes: int, timeout: float, dataset: Dataset) -> None:
-    """Bring `part` to the length the server announces, from where it stopped if it can."""
+    """Fetch `url` into the file `part`; continue a partial file where the server allows it."""
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"{url} is not an http address")
-    if not url.endswith(".zip"):  # nothing in a bare file would tell that its halves do not match
+    if not url.endswith(".zip"):  # in a bare file nothing would show that its halves do not match
         part.unlink(missing_ok=True)
-    have = part.stat().st_size if part.exists() else 0
+    received = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "mfauc_jax"})
-    if have:
-        request.add_header("Range", f"bytes={have}-")
+    if received:
+        request.add_header("Range", f"bytes={received}-")
     try:
         with urllib.request.urlopen(request, timeout=timeout) as answer:
             resumes = answer.status == http.HTTPStatus.PARTIAL_CONTENT
-            if resumes and not answer.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
-                raise ConnectionError(f"{url} resumes at another place than byte {have}")
-            have = have if resumes else 0
+            if resumes and not answer.headers.get("Content-Range", "").startswith(
+                f"bytes {received}-"
+            ):
+                raise ConnectionError(
+                    f"{url} resumes at another place than byte {received}: try again"
+                )
+            received = received if resumes else 0
             length = answer.headers.get("Content-Length")
-            total = None if length is None else have + int(length)
+            total = None if length is None else received + int(length)
             if (total or 0) > max_bytes:
                 raise ValueError(f"{url} is {total} bytes, more than max_bytes = {max_bytes}")
-            _receive(answer, part, have, total, max_bytes)
+            _receive(answer, part, received, total, max_bytes)
     except urllib.error.HTTPError as error:
-        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and have:
-            part.unlink()  # longer than the file itself: start clean
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and received:
+            part.unlink()  # it is longer than the file itself: start afresh
             return _fetch(url, part, max_bytes, timeout, dataset)
         raise ConnectionError(
             f"{url} answers {error.code} {error.reason}: get it by {dataset.get}"
@@ -145,36 +149,38 @@ def _fetch(url: str, part: pathlib.Path, max_bytes: int, timeout: float, dataset
         raise ConnectionError(f"{url} cannot be reached ({error}): try again to resume") from None
 
 
-def _receive(answer, part: pathlib.Path, have: int, total: int | None, max_bytes: int) -> None:
+def _receive(answer, part: pathlib.Path, received: int, total: int | None, max_bytes: int) -> None:
     bar = tqdm.tqdm(
-        total=total, initial=have, unit="B", unit_scale=True, desc=part.name[1:-5], disable=None
-    )  # disable=None: silent when not on a terminal
-    with bar, part.open("ab" if have else "wb") as file:
+        total=total, initial=received, unit="B", unit_scale=True, desc=part.name[1:-5], disable=None
+    )  # disable=None: no bar unless on a terminal
+    with bar, part.open("ab" if received else "wb") as file:
         while block := answer.read(BLOCK):
-            have += len(block)
-            if have > max_bytes:
+            received += len(block)
+            if received > max_bytes:
                 part.unlink()
                 raise ValueError(f"{answer.url} sends more than max_bytes = {max_bytes}")
             file.write(block)
             bar.update(len(block))
-    if total is not None and have < total:
-        raise ConnectionError(f"{answer.url} stopped at {have} of {total} bytes: again to resume")
+    if total is not None and received < total:
+        raise ConnectionError(
+            f"{answer.url} stopped at {received} of {total} bytes: download again to resume"
+        )
 
 
 def _unpack(archive: pathlib.Path, folder: pathlib.Path, dataset: Dataset, max_bytes: int) -> None:
-    """Extract what stands beside the ratings, after checking every member of the archive."""
+    """Extract the folder that holds the ratings, after checking every member of the archive."""
     try:
         with zipfile.ZipFile(archive) as zipped:
             members = zipped.infolist()
             _check(members, max_bytes)
             wanted = {file.name for file in dataset.files}
-            homes = [m.filename for m in members if m.filename.rpartition("/")[2] in wanted]
-            if not homes:
-                held = ", ".join(m.filename for m in members[:10])
-                raise ValueError(f"the archive has no {' or '.join(wanted)}; it holds {held}")
-            home = homes[0].rpartition("/")[0]
-            prefix = f"{home}/" if home else ""
-            left = max_bytes
+            ratings_files = [m.filename for m in members if m.filename.rpartition("/")[2] in wanted]
+            if not ratings_files:
+                names = ", ".join(m.filename for m in members[:10])
+                raise ValueError(f"the archive has no {' or '.join(wanted)}; it holds {names}")
+            ratings_folder = ratings_files[0].rpartition("/")[0]
+            prefix = f"{ratings_folder}/" if ratings_folder else ""
+            bytes_left = max_bytes
             for member in members:
                 if member.is_dir() or not member.filename.startswith(prefix):
                     continue
@@ -182,8 +188,10 @@ def _unpack(archive: pathlib.Path, folder: pathlib.Path, dataset: Dataset, max_b
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with zipped.open(member) as source, target.open("xb") as file:
                     while block := source.read(BLOCK):
-                        left -= len(block)  # what comes out, whatever the header claims
-                        if left < 0:
+                        bytes_left -= len(
+                            block
+                        )  # of what really comes out, whatever the header claims
+                        if bytes_left < 0:
                             raise ValueError(f"the archive unpacks to more than {max_bytes} bytes")
                         file.write(block)
     except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, FileExistsError) as error:
@@ -193,7 +201,7 @@ def _unpack(archive: pathlib.Path, folder: pathlib.Path, dataset: Dataset, max_b
 
 
 def _check(members: list[zipfile.ZipInfo], max_bytes: int) -> None:
-    """Nothing outside the folder, nothing but files and folders, nothing too big."""
+    """Raise ValueError for members outside the folder, for links and special files, and for too large a size."""
     if len(members) > MAX_FILES:
         raise ValueError(f"the archive has {len(members)} members, more than {MAX_FILES}")
     for member in members:
@@ -210,7 +218,7 @@ def _check(members: list[zipfile.ZipInfo], max_bytes: int) -> None:
 
 
 def _move(source: pathlib.Path, folder: pathlib.Path, last: set[str]) -> None:
-    """Rename the folder, or its files one by one into one that is there, ratings at the end."""
+    """Rename the folder; if `folder` exists, move the files into it one by one, those named in `last` at the end."""
     source.chmod(0o755)
     if not folder.exists():
         source.rename(folder)

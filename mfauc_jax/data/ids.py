@@ -5,7 +5,10 @@ import warnings
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool
 
+from mfauc_jax._core import host
+from mfauc_jax.data import report
 from mfauc_jax.data.interactions import Interactions
 
 
@@ -18,23 +21,56 @@ def places(kind: str, ids: np.ndarray | None, wanted: np.ndarray, size: int) -> 
         if bad.any():
             raise ValueError(f"{kind} {wanted[bad][0]} is outside range({size})")
         return wanted
-    found, known = search(kind, ids, wanted)
-    if not known.all():
-        bad = wanted[~known].tolist()
-        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-        raise ValueError(f"unknown {kind} {bad[0]!r}{more}: it was not in the data given to fit")
+    found, is_known = search(kind, ids, wanted)
+    if not is_known.all():
+        raise ValueError(_unknown(kind, wanted[~is_known]))
     return found
 
 
+def known(
+    kind: str, ids: np.ndarray | None, wanted: np.ndarray, size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where each of the caller's names (or positions) stands, and whether it is there at all."""
+    if ids is not None:
+        return search(kind, ids, wanted)
+    if not np.issubdtype(wanted.dtype, np.integer):
+        return places(kind, ids, wanted, size), np.ones(len(wanted), bool)  # raises TypeError
+    is_known = (wanted >= 0) & (wanted < size)
+    return np.where(is_known, wanted, 0), is_known
+
+
+def check_unknown(unknown: str, *choices: str) -> None:
+    """Refuse a way to treat unknown ids that a door does not have."""
+    if unknown not in choices:
+        raise ValueError(f"unknown = {unknown!r}: choose {' or '.join(map(repr, choices))}")
+
+
+def _unknown(kind: str, bad: np.ndarray) -> str:
+    others = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+    return f"unknown {kind} {bad.tolist()[0]!r}{others}: it was not in the data given to fit"
+
+
 def search(kind: str, ids: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each wanted id stands, and whether it is there at all."""
+    """Where each wanted id stands, and whether it is there at all; ids of another type raise TypeError."""
     order = np.argsort(ids, kind="stable")
     try:
+        if len(wanted) and wanted.dtype.kind in ("iufb" if ids.dtype.kind == "U" else "U"):
+            raise TypeError("text and numbers")  # which NumPy would compare, as text
         place = np.searchsorted(ids, wanted, sorter=order)
     except TypeError as error:
         raise TypeError(f"{kind} ids are {ids.dtype}, not {wanted.dtype}") from error
     found = order[np.minimum(place, len(ids) - 1)]
     return found, np.asarray(ids[found] == wanted)
+
+
+def without_unknown(wanted: np.ndarray, is_known: np.ndarray) -> np.ndarray:
+    """The known ones among the wanted users, and one warning about the others."""
+    if is_known.all():
+        return wanted
+    skipped = wanted[~is_known].tolist()
+    shown = ", ".join(map(repr, skipped[:3])) + (", …" if len(skipped) > 3 else "")
+    report.warn("users", [f"skipped {len(skipped)} unknown of {len(wanted)}, {shown}"])
+    return wanted[is_known]
 
 
 def names(ids: np.ndarray | None, found: np.ndarray) -> np.ndarray:
@@ -45,15 +81,24 @@ def names(ids: np.ndarray | None, found: np.ndarray) -> np.ndarray:
     return np.where(found >= 0, ids[np.maximum(found, 0)], np.asarray(empty, ids.dtype))
 
 
-def over(data: Any, X: Interactions) -> Interactions:
-    """Held-out positives as Interactions over the rows and columns of X, whatever the order of their ids."""
+def over(data: Any, X: Interactions, unknown: str = "raise") -> Interactions:
+    """Held-out positives as Interactions over the rows and columns of X, whatever the order of their ids.
+
+    Args:
+        data: what `Interactions.of` reads.
+        X: the training set.
+        unknown: "raise" if a positive has a user or an item whose id X lacks, or "skip" it; one warning then counts
+            what was left out.
+    """
+    check_unknown(unknown, "raise", "skip")
     held_out = Interactions.of(data)
     users = _elsewhere("user", held_out.user_ids, X.user_ids)
     items = _elsewhere("item", held_out.item_ids, X.item_ids)
     if users is not None or items is not None:
         users = np.arange(held_out.num_users) if users is None else users
         items = np.arange(held_out.num_items) if items is None else items
-        return _moved(held_out, users, items, X.shape, None, None)
+        keep = both_known(held_out, users, items, X, unknown)
+        return _moved(held_out, users, items, X.shape, None, None, keep)
     if held_out.shape != X.shape:
         raise ValueError(
             f"the held-out positives are {held_out.shape}, the training catalogue is {X.shape}: "
@@ -63,10 +108,51 @@ def over(data: Any, X: Interactions) -> Interactions:
 
 
 def _elsewhere(kind: str, mine: np.ndarray | None, theirs: np.ndarray | None) -> np.ndarray | None:
-    """The place of each id of mine among theirs; None if they agree, or if either has positions."""
+    """The place of each id of mine among theirs, −1 for unknown ones; None if they agree, or one side has none."""
     if mine is None or theirs is None or np.array_equal(mine, theirs):
         return None
-    return places(kind, theirs, mine, len(theirs))
+    found, is_known = search(kind, theirs, mine)
+    return np.where(is_known, found, -1)
+
+
+def both_known(
+    held_out: Interactions, users: np.ndarray, items: np.ndarray, X: Interactions, unknown: str
+) -> Bool[np.ndarray, " nnz"]:
+    """Which held-out positives have a user and an item that X knows.
+
+    Args:
+        held_out: the positives.
+        users: the row of X for each row of `held_out`, −1 if there is none.
+        items: the same for columns.
+        X: the training set.
+        unknown: "raise" or "skip", as in `over`. If nothing is left, a ValueError says so.
+    """
+    rows, columns, _ = held_out.on_host()
+    keep = (users[rows] >= 0) & (items[columns] >= 0)
+    if keep.all():
+        return keep
+    lacking = {  # only those that have a positive
+        "user": of(held_out, "user")[np.unique(rows[users[rows] < 0])],
+        "item": of(held_out, "item")[np.unique(columns[items[columns] < 0])],
+    }
+    if unknown == "raise":
+        kind, names = next((kind, names) for kind, names in lacking.items() if len(names))
+        raise ValueError(f"{_unknown(kind, names)}; unknown='skip' goes on without")
+    lost = " and ".join(counted(len(names), kind) for kind, names in lacking.items())
+    if not keep.any():
+        shown = ", ".join(repr(str(name)) for name in of(X, "user")[:3].tolist())
+        raise ValueError(
+            f"held-out positives: none of {len(keep)} is left, training does not know {lost}; its users are "
+            f"{shown}, …: was the model fitted on another catalogue?"
+        )
+    told = f"left out {(~keep).sum()} of {len(keep)}, training does not know {lost}"
+    report.warn("held-out positives", [told])
+    return keep
+
+
+def counted(count: int, noun: str) -> str:
+    """A number and a noun in the singular or the plural."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def matches(ids: np.ndarray, wanted: Any) -> np.ndarray:
@@ -81,18 +167,36 @@ def of(X: Interactions, kind: str) -> np.ndarray:
     return np.arange(size) if given is None else given
 
 
-def over_items(data: Any, X: Interactions) -> Interactions:
-    """Other users' positives over the columns of X."""
+def over_items(data: Any, X: Interactions, unknown: str = "raise") -> Interactions:
+    """Other users' positives over the columns of X.
+
+    Args:
+        data: what `Interactions.of` reads.
+        X: the training set.
+        unknown: "raise" at an item that X lacks, or "skip" it; one warning then counts what was left out. A user may
+            be left without a positive.
+    """
+    check_unknown(unknown, "raise", "skip")
     new, (_, n) = Interactions.of(data), X.shape
     if new.item_ids is None and new.num_items != n:
         raise ValueError(
             f"the matrix has {new.num_items} columns, one per item, but there are {n} items"
         )
-    items = np.arange(n)
+    items, is_known = np.arange(n), np.ones(n, bool)
     if new.item_ids is not None:
-        items = places("item", X.item_ids, new.item_ids, n)
-    shape = (new.num_users, X.num_items)
-    return _moved(new, np.arange(new.num_users), items, shape, new.user_ids, X.item_ids)
+        items, is_known = known("item", X.item_ids, new.item_ids, n)
+    rows, columns, lengths = new.on_host()
+    keep = is_known[columns]
+    if not keep.all():
+        lost = new.item_ids[np.unique(columns[~keep])]  # type: ignore[index]
+        if unknown == "raise":
+            places("item", X.item_ids, lost, n)
+        told = f"left out {(~keep).sum()} of {len(keep)}, training does not know {counted(len(lost), 'item')}"
+        empty = int(((np.bincount(rows[keep], minlength=len(lengths)) == 0) & (lengths > 0)).sum())
+        none_left = [f"u = 0 for {counted(empty, 'user')} without a known item"] if empty else []
+        report.warn("positives of new users", [told, *none_left])
+    shape, users = (new.num_users, n), np.arange(new.num_users)
+    return _moved(new, users, items, shape, new.user_ids, X.item_ids, keep)
 
 
 def joined(X: Interactions, data: Any) -> Interactions:
@@ -136,14 +240,24 @@ def _extended(kind: str, ids, new_ids, size: int, new_size: int):
     return found, np.concatenate([ids, unseen]), len(ids) + len(unseen)
 
 
-def _moved(X: Interactions, users, items, shape, user_ids, item_ids) -> Interactions:
-    """X with row i at users[i] and column j at items[j] of a matrix of the given shape."""
+def _moved(
+    X: Interactions, users, items, shape, user_ids, item_ids, keep: Bool[np.ndarray, " nnz"]
+) -> Interactions:
+    """The positives of X in `keep`, with row i at users[i] and column j at items[j] of a matrix of the given shape."""
+    if not keep.any():
+        nothing = np.zeros(0, np.int32)
+        indptr = np.zeros(shape[0] + 1, np.int32)
+        weights = None if X.confidence is None else host.floats(nothing)
+        sizes = shape[1], 0
+        return Interactions(
+            host.ints(indptr), host.ints(nothing), weights, *sizes, user_ids, item_ids
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # X was already reported on when it was read
         moved = Interactions.from_pairs(
-            users[X.on_host()[0]],
-            items[np.asarray(X.indices)],
+            users[X.on_host()[0][keep]],
+            items[np.asarray(X.indices)[keep]],
             shape=shape,
-            confidence=X.confidence,
+            confidence=None if X.confidence is None else np.asarray(X.confidence)[keep],
         )
     return dataclasses.replace(moved, user_ids=user_ids, item_ids=item_ids)

@@ -1,4 +1,4 @@
-"""Files of ratings, in the layouts they come in, as one frame.
+"""Files of ratings in their various layouts, as one kind of frame.
 
 The frame has the columns `user` and `item` (integers, or text where they are not all integers)
 and, where the file has them, `rating` (float), `time` (a number) and `train` (bool).
@@ -35,12 +35,12 @@ LAYOUTS: dict[str, Layout | str] = {
     "csv": Layout(",", quote='"'),
     "tsv": Layout("\t", quote='"'),
     "recbole": Layout("\t"),
-    "lightgcn": "a line a user: user item item …",
+    "lightgcn": "one line per user: user item item …",
     "parquet": "named columns",
     "epinions": "Tang's rating.mat: user, product, category, rating, …",
     "npz": "arrays row, col, rating and is_train",
 }
-UNSOUND = (  # what scipy and numpy raise at damaged files
+UNSOUND = (  # what scipy and numpy raise for damaged files
     ValueError,
     TypeError,
     RuntimeError,
@@ -55,7 +55,7 @@ UNSOUND = (  # what scipy and numpy raise at damaged files
     struct.error,
 )
 NPZ = {"user": "row", "item": "col", "rating": "rating", "train": "is_train"}
-ENDINGS = (  # of the lower-cased name without .gz; the first that fits
+ENDINGS = (  # ending of the lower-cased name without .gz, layout; the first that fits is taken
     ("u.data", "u.data"),
     ("ratings.dat", "ratings.dat"),
     ("bx-book-ratings.csv", "book-crossing"),
@@ -82,22 +82,22 @@ def read_frame(
 
     Args:
         path: the file.
-        layout: one of `LAYOUTS`; None tells it by the file's name.
-        columns: the file's names for user, item, rating and time, for layouts with named columns;
-            what is missing is looked for among `ALIASES`.
-        encoding: of a text file, where it is not the layout's own. A byte order mark wins.
+        layout: one of `LAYOUTS`; None: recognised by the file's name.
+        columns: the file's names for user, item, rating and time, for layouts with named columns; those not
+            given are recognised by `delimited.ALIASES`.
+        encoding: of a text file, if it is not the layout's own. A byte order mark has priority.
     """
     path = pathlib.Path(path)
     name = layout or _layout_of(path)
-    found = registry.lookup("layout", LAYOUTS, name)
-    asked = {k: v for k, v in (columns or {}).items() if v is not None}
-    if isinstance(found, Layout):
-        data = delimited.read_text(path, encoding or found.encoding)
-        if found.types is None:
-            return delimited.named(path, data, found, asked, typed_header=name == "recbole")
-        return delimited.positional(path, data, found)
+    chosen = registry.lookup("layout", LAYOUTS, name)
+    requested = {k: v for k, v in (columns or {}).items() if v is not None}
+    if isinstance(chosen, Layout):
+        data = delimited.read_text(path, encoding or chosen.encoding)
+        if chosen.types is None:
+            return delimited.named(path, data, chosen, requested, typed_header=name == "recbole")
+        return delimited.positional(path, data, chosen)
     if name == "parquet":
-        return _parquet(path, asked)
+        return _parquet(path, requested)
     if name == "lightgcn":
         return _lightgcn(path, delimited.read_text(path, encoding or "utf-8"))
     return _arrays(path, name)
@@ -110,15 +110,15 @@ def _layout_of(path: pathlib.Path) -> str:
             return layout
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: name the file of ratings in it")
-    raise ValueError(f"{path} does not tell its layout: pass layout=, {', '.join(LAYOUTS)}")
+    raise ValueError(f"{path} does not tell its layout: pass layout=, one of {', '.join(LAYOUTS)}")
 
 
-def _parquet(path: pathlib.Path, asked: dict[str, str]) -> pl.DataFrame:
+def _parquet(path: pathlib.Path, requested: dict[str, str]) -> pl.DataFrame:
     try:
         frame = pl.read_parquet(io.BytesIO(delimited.read_bytes(path)))
     except pl.exceptions.PolarsError as error:
         raise ValueError(f"{path} is not sound parquet: {error}") from None
-    chosen = delimited.choose(path, frame.columns, asked)
+    chosen = delimited.choose(path, frame.columns, requested)
     frame = frame.select(pl.col(column).alias(kind) for kind, column in chosen.items())
     if "rating" in chosen:
         if not frame["rating"].dtype.is_numeric():
@@ -145,7 +145,7 @@ def _lightgcn(path: pathlib.Path, data: bytes) -> pl.DataFrame:
 
 
 def _arrays(path: pathlib.Path, layout: str) -> pl.DataFrame:
-    """Epinions' `rating.mat`, or the `.npz` of the Flixster sample."""
+    """The frame of Epinions' `rating.mat`, or of the `.npz` of the Flixster sample."""
     content = io.BytesIO(delimited.read_bytes(path))
     if layout == "epinions":
         try:

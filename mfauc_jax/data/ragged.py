@@ -1,7 +1,7 @@
-"""The rows of X, which differ in length, in shapes that can be compiled.
+"""Layouts of the rows of X, which differ in length, with shapes that can be compiled.
 
-Buckets: rectangles of rows of similar length. Tiles: pieces of one length, whole rows in a chunk. Walk: chunks of rows
-that are read a few positives at a time.
+Buckets are rectangles of rows of similar length. Tiles are pieces of one length, in chunks that hold whole rows. A walk
+is a list of chunks of rows that are read a few positives at a time.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from mfauc_jax._core import host
 from mfauc_jax.data.interactions import Interactions
 
 T = TypeVar("T")
-CELLS = 2048  # positives a walk looks at in one step: their rows of V stay in the cache
+CELLS = 2048  # positives that a walk reads per step: their rows of V stay in the cache
 
 
 class Bucket(NamedTuple):
@@ -24,16 +24,16 @@ class Bucket(NamedTuple):
 
     users: Int[Array, "b"]
     items: Int[Array, "b P"]  # padding repeats the row's first item
-    slots: Int[Array, "b P"]  # place of each positive in `Interactions.indices`
+    slots: Int[Array, "b P"]  # the place of each positive in `Interactions.indices`
     real: Float[Array, "b P"]  # 1, or 0 for padding
 
 
 def padded(
     X: Interactions, rows: np.ndarray, width: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The items of some rows, their places in `X.indices` and whether they are real, [rows, width] each.
+    """The items of some rows, their places in `X.indices`, and whether they are real; each [rows, width].
 
-    Padding repeats a row's first item.
+    Padding is not real and repeats the first item of its row.
     """
     indptr = np.asarray(X.indptr)
     start, lengths = indptr[rows][:, None], np.diff(indptr)[rows][:, None]
@@ -44,7 +44,10 @@ def padded(
 
 
 def cut(values: Array, size: int, repeat: bool = False) -> Array:
-    """The first axis in blocks of `size`: [blocks, size, …]; the last is filled with zeros, or with repeats."""
+    """Values cut into blocks along the first axis: [blocks, size, …].
+
+    The last block is filled up with zeros or, if `repeat`, with the first values again.
+    """
     count = values.shape[0]
     if repeat:
         filled = values[np.arange(-(-count // size) * size) % count]
@@ -54,9 +57,9 @@ def cut(values: Array, size: int, repeat: bool = False) -> Array:
 
 
 def buckets(X: Interactions, users: np.ndarray | None = None, ratio: int = 4) -> list[Bucket]:
-    """The rows of X as padded rectangles, lengths within a factor `ratio` of each other.
+    """The non-empty rows of X as padded rectangles; the lengths in one are within a factor `ratio`.
 
-    Padding makes rows batchable; few distinct lengths make few compilations.
+    Padded rows can be batched, and few distinct lengths mean few compilations.
     """
     lengths = np.asarray(X.row_lengths)
     users = np.arange(X.num_users) if users is None else np.asarray(users)
@@ -67,8 +70,8 @@ def buckets(X: Interactions, users: np.ndarray | None = None, ratio: int = 4) ->
         chosen = users[(lengths[users] > low) & (lengths[users] <= high)]
         if len(chosen):
             items, slots, real = padded(X, chosen, int(lengths[chosen].max()))
-            users_, items, at = map(host.ints, (chosen, items, slots))
-            result.append(Bucket(users_, items, at, host.floats(real)))
+            rows, items, slots = map(host.ints, (chosen, items, slots))
+            result.append(Bucket(rows, items, slots, host.floats(real)))
         low, high = high, high * ratio
     return result
 
@@ -76,50 +79,53 @@ def buckets(X: Interactions, users: np.ndarray | None = None, ratio: int = 4) ->
 class Tiles(NamedTuple):
     """The rows of X cut into tiles of one length T, in chunks of c tiles that hold whole rows.
 
-    One shape, so one compilation, whatever the rows' lengths; a chunk's rows are local systems.
+    There is one shape, and so one compilation, whatever the lengths of the rows. Each row of a chunk is a system to
+    solve, with a number of its own in the chunk.
     """
 
-    rows: Int[Array, "chunks r"]  # the row of each local system; m where there is none
-    local: Int[Array, "chunks c"]  # which local system a tile belongs to; rising
+    rows: Int[Array, "chunks r"]  # the row of each system; m where there is none
+    local: Int[Array, "chunks c"]  # the system of each tile, never falling
     items: Int[Array, "chunks c T"]
-    values: tuple[Float[Array, "chunks c T"], ...]  # what the positives carry; padding 0
+    values: tuple[Float[Array, "chunks c T"], ...]  # numbers of the positives; 0 for padding
 
 
 def tiles(X: Interactions, budget: int, *values: np.ndarray) -> Tiles:
-    """Every non-empty row of X in tiles; `budget` bounds the positives (with padding) of a chunk.
+    """The non-empty rows of X in tiles.
 
     Args:
         X: the rows.
-        budget: c · T at the most, unless one row alone is longer.
-        values: what each positive carries, [nnz] each.
+        budget: largest c · T, the positives per chunk with their padding; one long row may exceed it.
+        values: numbers of the positives, [nnz] each.
     """
     lengths, starts = np.asarray(X.row_lengths), np.asarray(X.indptr)[:-1]
     rows = np.flatnonzero(lengths)
     T = int(np.clip(2 ** round(np.log2(max(lengths[rows].mean() / 3, 1))), 8, 64))
-    per_row = -(-lengths[rows] // T)  # tiles of each row
+    per_row = -(-lengths[rows] // T)  # number of tiles of each row
     c = max(1, min(budget // T, int(per_row.sum())), int(per_row.max()))
     begin = np.concatenate([[0], np.cumsum(per_row)])  # first tile of each row
-    first = [0]  # row of each chunk; next fit: whole rows only
+    first = [0]  # the first row of each chunk; a row that does not fit whole begins the next one
     while first[-1] < len(rows):
         first.append(int(np.searchsorted(begin, begin[first[-1]] + c, side="right")) - 1)
     first = np.asarray(first)
     chunk_of = np.repeat(np.arange(len(first) - 1), np.diff(first))
-    owner = np.repeat(np.arange(len(rows)), per_row)  # row of each tile
-    place = np.arange(len(owner)) - begin[first[chunk_of[owner]]]  # of a tile in its chunk
-    at = chunk_of[owner], place
-    most = int(np.diff(first).max())  # rows of a chunk
-    table = np.full((len(first) - 1, most), X.num_users, np.int32)
+    owner = np.repeat(np.arange(len(rows)), per_row)  # the row of each tile
+    place = (
+        np.arange(len(owner)) - begin[first[chunk_of[owner]]]
+    )  # the place of each tile in its chunk
+    tile_place = chunk_of[owner], place
+    most_rows = int(np.diff(first).max())  # of any chunk
+    table = np.full((len(first) - 1, most_rows), X.num_users, np.int32)
     table[chunk_of, np.arange(len(rows)) - first[chunk_of]] = rows
-    local = np.full((len(first) - 1, c), most - 1, np.int32)
-    local[at] = owner - first[chunk_of[owner]]
+    local = np.full((len(first) - 1, c), most_rows - 1, np.int32)
+    local[tile_place] = owner - first[chunk_of[owner]]
     offset = (np.arange(len(owner)) - begin[owner]) * T
     within = offset[:, None] + np.arange(T)[None, :]
-    exists = within < lengths[rows][owner][:, None]
-    slot = starts[rows][owner][:, None] + np.where(exists, within, 0)
+    real = within < lengths[rows][owner][:, None]
+    slot = starts[rows][owner][:, None] + np.where(real, within, 0)
 
     def laid_out(values):
         out = np.zeros((len(first) - 1, c, T), values.dtype)
-        out[at] = values[slot] * exists
+        out[tile_place] = values[slot] * real
         return out
 
     return Tiles(
@@ -131,19 +137,19 @@ def tiles(X: Interactions, budget: int, *values: np.ndarray) -> Tiles:
 
 
 class Walk(NamedTuple):
-    """The non-empty rows of X, longest first, in chunks of b that are read `width` items a step.
+    """The non-empty rows of X, longest first, in chunks of b rows that are read `width` positives per step.
 
-    Rows of a chunk are about equally long, so little is padded. (Rectangles by length compile
-    once for each length: ten times as long on MovieLens.)
+    The rows of a chunk are about equally long, so there is little padding. (Buckets compile once per length, which
+    takes ten times as long on MovieLens.)
     """
 
     X: Interactions
-    chunks: Int[Array, "c b"]  # m, which is out of range, for padding
+    chunks: Int[Array, "c b"]  # rows of X; padding is m, which is out of range
     offsets: Int[Array, "width"]  # 0 … width − 1
 
 
 def walk(X: Interactions) -> Walk:
-    """The width is near the mean length, between 8 and 32."""
+    """The rows of X as a Walk, with a width near their mean length, between 8 and 32."""
     lengths = np.asarray(X.row_lengths)
     rows = np.argsort(-lengths, kind="stable")[: int((lengths > 0).sum())]
     width = int(2 ** np.clip(np.ceil(np.log2(X.nnz / len(rows))), 3, 5))
@@ -161,13 +167,13 @@ def fold(
     """Fold `add(total, slots, real)` over the positives of a chunk's rows.
 
     Args:
-        layout: of X.
+        layout: the walk over X.
         rows: one of its chunks; a padding row has no positives.
-        add: `slots` are places in `X.indices`, in range also where they are not `real`.
+        add: `slots` are places in `X.indices`, which are in range even where `real` is False.
         initial: the total before the first step.
     """
     X, width = layout.X, layout.offsets.shape[0]
-    start, end = (X.indptr.at[at].get(mode="clip") for at in (rows, rows + 1))
+    start, end = (X.indptr.at[row].get(mode="clip") for row in (rows, rows + 1))
 
     def step(t, total):
         slots = start[:, None] + t * width + layout.offsets[None, :]
@@ -177,7 +183,7 @@ def fold(
 
 
 def map_rows(layout: Walk, solve: Callable[[Int[Array, "b"]], jax.Array]) -> jax.Array:
-    """`solve(rows) → [b, k]` for every chunk, put together as [m, k]; empty rows are 0."""
+    """`solve(rows)`, [b, k], of every chunk, put together as [m, k]; empty rows of X are 0."""
     solved = jax.lax.map(solve, layout.chunks)
     flat = solved.reshape(-1, solved.shape[-1])
     result = jnp.zeros((layout.X.num_users, solved.shape[-1]), solved.dtype)

@@ -1,8 +1,7 @@
-"""Files of ratings → X. Which ratings are relevant is a `Filter`, and the known ones have names.
+"""X from files of ratings. A `Filter` says which ratings are relevant, and the usual filters have names.
 
-"table" gives the sizes of the paper's table of data sets, with the authors' own thresholds;
-"text" does what the paper's text says; "everything" counts every rating. Where the paper's text
-and table agree, so do the two.
+"table" gives the sizes of the paper's table of data sets, with the authors' own thresholds; "text" does what the
+paper's text says; "everything" counts every rating. Where the paper's text and table agree, so do the first two.
 """
 
 import dataclasses
@@ -23,7 +22,7 @@ if TYPE_CHECKING:  # polars is imported by the first file that is read
 
 
 class Timed(NamedTuple):
-    """X and when each of its positives last happened, for `splits.leave_last_out`."""
+    """X and the last time of each of its positives, for `splits.leave_last_out`."""
 
     X: Interactions
     times: Shaped[np.ndarray, " nnz"]
@@ -38,8 +37,8 @@ def load(
         name: one of `catalogue.DATASETS`.
         data_dir: where `download` puts data sets, each in a folder of its name; files may be
             gzipped.
-        filter: "table", "text", "everything" or a `Filter`; None is the data set's first, which
-            is "table" for rating data.
+        filter: "table", "text", "everything" or a `Filter`; None: the data set's first, which is "table" for
+            data with ratings.
     """
     dataset, frame = _read(name, data_dir)
     return _positives(name, frame, _filter(dataset, filter))[0]
@@ -76,18 +75,18 @@ def read_ratings(
 ) -> Interactions:
     """X from one file, plain or gzipped, with the file's ids as `user_ids` and `item_ids`.
 
-    A pair is relevant if any rating of it is. `read_ratings("ratings.csv", filter=Filter(above=3,
-    user_min=10))` keeps ratings over 3 and users with ten of them.
+    A pair is relevant if any of its ratings is. `read_ratings("ratings.csv", filter=Filter(above=3, user_min=10))`
+    keeps ratings over 3, and then users with at least ten of them.
 
     Args:
         path: u.data (tab), ratings.dat (::), .csv, .tsv, .parquet, RecBole .inter, LightGCN
             train.txt, BX-Book-Ratings.csv, Epinions' rating.mat, Flixster's ratings.
-        layout: one of `layouts.LAYOUTS`, where the file's name does not tell.
-        user: name of the column of users; by default the one that looks like it.
+        layout: one of `layouts.LAYOUTS`; None: recognised by the file's name.
+        user: name of the column of users; None: recognised by its name, such as userId.
         item: the same for items.
-        rating: the same for ratings; a file without ratings lists positives.
-        time: the same for times; used by `read_timed`.
-        encoding: of text, if not the layout's.
+        rating: the same for ratings; in a file without ratings every line is a positive.
+        time: the same for times, which `read_timed` reads.
+        encoding: of a text file; None: the layout's own, which is mostly UTF-8.
         filter: which ratings are relevant; by default all.
     """
     columns = {"user": user, "item": item, "rating": rating, "time": time}
@@ -95,7 +94,7 @@ def read_ratings(
 
 
 def read_timed(path: str | os.PathLike, *, filter: Filter = EVERYTHING, **options: Any) -> Timed:
-    """`read_ratings`, with its options and the time of every positive."""
+    """`read_ratings` with the time of every positive; it has the same options."""
     how = {name: options.pop(name, None) for name in ("layout", "encoding")}
     columns = {name: options.pop(name, None) for name in ("user", "item", "rating", "time")}
     if options:
@@ -105,15 +104,15 @@ def read_timed(path: str | os.PathLike, *, filter: Filter = EVERYTHING, **option
 
 
 def find(name: str, data_dir: str | os.PathLike) -> list[pathlib.Path]:
-    """The files of a data set, each plain or gzipped, or an error that says how to get them."""
+    """The files of a data set, each plain or gzipped; a FileNotFoundError says how to get missing ones."""
     data_dir = pathlib.Path(data_dir)
     if name not in DATASETS:
-        held = sorted(p.name for p in data_dir.iterdir()) if data_dir.is_dir() else []
-        there = f"which holds {', '.join(held)}" if held else "which is empty or not there"
+        entries = sorted(p.name for p in data_dir.iterdir()) if data_dir.is_dir() else []
+        content = f"which holds {', '.join(entries)}" if entries else "which is empty or not there"
         try:
             registry.lookup("data set", DATASETS, name)
         except ValueError as error:
-            raise ValueError(f"{error}; looked in {data_dir}, {there}") from None
+            raise ValueError(f"{error}; looked in {data_dir}, {content}") from None
     dataset = DATASETS[name]
     folders = [data_dir / f for f in (name, dataset.folder) if f is not None]
     found = {
@@ -173,7 +172,7 @@ def _positives(
     (user_ids, users), (item_ids, items) = _encode(frame["user"]), _encode(frame["item"])
     pairs = users * len(item_ids) + items
     order = np.argsort(pairs, kind="stable")
-    starts = np.flatnonzero(np.diff(pairs[order], prepend=-1))  # one for each distinct pair
+    starts = np.flatnonzero(np.diff(pairs[order], prepend=-1))  # one per distinct pair
     pairs, carried = pairs[order][starts], np.zeros(len(starts))
     if carry is not None:
         carried = np.maximum.reduceat(frame[carry].to_numpy()[order], starts)
@@ -205,7 +204,7 @@ def _relevant(source: str, frame: "pl.DataFrame", filter: Filter) -> "pl.DataFra
 
 
 def _encode(ids: "pl.Series") -> tuple[np.ndarray, np.ndarray]:
-    """(sorted distinct ids, the place of each id among them)."""
+    """The sorted distinct ids, and the place of each id among them."""
     import polars as pl
 
     if ids.dtype.is_integer():

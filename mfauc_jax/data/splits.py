@@ -2,6 +2,7 @@
 
 Pure functions on `Interactions`, on the host. `train` and `test` keep the shape and the ids of X;
 `k_core` and `subsample_users` drop rows and columns, and their ids say which ones are left.
+`by_time` divides the rows of a frame and keeps its columns (`data/time_split.py`).
 """
 
 from collections.abc import Iterator
@@ -13,6 +14,22 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Key, Shaped
 
 from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.data.time_split import FrameSplit, by_time
+
+__all__ = [
+    "FrameSplit",
+    "Split",
+    "by_time",
+    "compact",
+    "generator",
+    "hold_out",
+    "in_core",
+    "k_core",
+    "k_fold",
+    "leave_last_out",
+    "select",
+    "subsample_users",
+]
 
 
 class Split(NamedTuple):

@@ -1,4 +1,4 @@
-"""The paper's synthetic matrices, and power-law ones of any size for scaling studies.
+"""The paper's synthetic matrices, and power-law matrices of any size for scaling studies.
 
 `synthetic1`, `synthetic1_table` and `power_law` draw from numpy's PCG64 seeded by the key
 (`splits.generator`); `synthetic2` is one fixed matrix, from numpy's legacy generator.
@@ -12,7 +12,7 @@ from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.splits import generator
 
 CHUNK = 2**21  # positives drawn at once by `power_law`
-TASTE = 0.1  # Dirichlet concentration of `power_law`: small means one taste for most
+TASTE = 0.1  # Dirichlet concentration of `power_law`: a small one gives most users one taste
 REDRAWS = 20  # rounds by preference before `power_law` fills a row with uniform items
 
 
@@ -26,7 +26,7 @@ def synthetic1(
     noise: int = 5,
     user_min: int = 10,
 ) -> Interactions:
-    """Synthetic1 as the text has it and the ROC and timing figures ran it: t_i = .1.
+    """Synthetic1 as in the paper's text and its ROC and timing figures: t_i = .1.
 
     Z = U diag(s) Vᵀ with U, V from the QR of uniform matrices and s ~ U[0, 1]. Item j is relevant
     to user i if Z_ij reaches the 1 - t_i quantile of row i over n columns drawn with replacement
@@ -49,7 +49,7 @@ def synthetic1_table(
     noise: int = 5,
     user_min: int = 10,
 ) -> Interactions:
-    """Synthetic1 as the ranking table ran it: t_i ~ N(.2, .2²) clipped to [0, 1].
+    """Synthetic1 as in the paper's ranking table: t_i ~ N(.2, .2²) clipped to [0, 1].
 
     Otherwise as `synthetic1`. Users with a small t_i fall below `user_min`, so (415 ± 8) × 200
     remain, with 23,400 ± 900 positives (the authors' draw: 413 × 200, 23,090).
@@ -82,15 +82,15 @@ def _synthetic1(
     X = at_low + (place - low) * (at_high - at_low) <= Z.T
     X = X.T.copy()
     X.flat[rng.integers(m * n, size=noise * m)] = True
-    return _drop_light_users(X, user_min)
+    return _drop_inactive_users(X, user_min)
 
 
 def synthetic2() -> Interactions:
-    """Synthetic2, bit for bit the authors': 573 × 300, 17,796 positives.
+    """Synthetic2, equal to the authors' matrix in every bit: 573 × 300, 17,796 positives.
 
     Z = UVᵀ of rank 8, relevant where Z ≥ mean(Z). Pairs are drawn, the user and the item each
     with probability ∝ 1/x for x = ½, 1, 2, … in a shuffled order, and a relevant pair is marked,
-    until a tenth of the 600 × 300 matrix is; users below 10 are dropped. The sha256 of
+    until a tenth of the 600 × 300 matrix is marked; users with fewer than 10 are dropped. The sha256 of
     `numpy.packbits(X)` is ab1af7c6d202b9d3….
     """
     m, n, rank, target = 600, 300, 8, 18_000  # .1 · 600 · 300
@@ -106,32 +106,34 @@ def synthetic2() -> Interactions:
         cdfs.append(np.cumsum(weight))
     marked = np.zeros(m * n, bool)
     while marked.sum() < target:
-        draws = rs.rand(2**16, 2)  # a user and an item in turn, as one rs.rand() each would give
+        draws = rs.rand(
+            2**16, 2
+        )  # a user and an item in turn, the same numbers as one rs.rand() each
         users, items = (np.searchsorted(cdf, u) for cdf, u in zip(cdfs, draws.T, strict=True))
         pairs = users * n + items
-        first = np.sort(np.unique(pairs, return_index=True)[1])  # a repeat marks nothing
+        first = np.sort(np.unique(pairs, return_index=True)[1])  # a repeated pair marks nothing
         new = pairs[first]
         new = new[relevant[new] & ~marked[new]]
         marked[new[: target - marked.sum()]] = True
-    return _drop_light_users(marked.reshape(m, n), 10)
+    return _drop_inactive_users(marked.reshape(m, n), 10)
 
 
-def _drop_light_users(X: Bool[np.ndarray, "m n"], user_min: int) -> Interactions:
-    heavy = X.sum(1) >= user_min
-    if not heavy.any():
+def _drop_inactive_users(X: Bool[np.ndarray, "m n"], user_min: int) -> Interactions:
+    active = X.sum(1) >= user_min
+    if not active.any():
         raise ValueError(f"no user has user_min = {user_min} positives: lower it")
-    return Interactions.from_scipy(X[heavy])
+    return Interactions.from_scipy(X[active])
 
 
 def power_law(
     key: Key[Array, ""], num_users: int, num_items: int, nnz: int, rank: int = 8
 ) -> Interactions:
-    """Exactly `nnz` positives from a rank-k preference, with heavy users and popular items.
+    """Exactly `nnz` positives from a rank-k preference, with very active users and popular items.
 
     P(j | i) = Σ_k π_ik B_kj with B_kj ∝ b_jk / (10 + r_j), where π_i and b_j are Dirichlet and
     r_j is item j's place in popularity: a mixture of k tastes over a Zipf catalogue. User i draws
     N_i ∝ place^-½ distinct items, at most n/2 and at least 10 when nnz ≥ 20 m (else fewer).
-    Nothing dense: memory is O(nnz + k n + CHUNK).
+    No dense matrix is made: memory is O(nnz + k n + CHUNK).
     """
     m, n = num_users, num_items
     if min(m, n - 1, rank) < 1:
@@ -142,7 +144,9 @@ def power_law(
     lengths = rng.permutation(_zipf_lengths(m, n, nnz))
     popularity = rng.permutation(1.0 / (10.0 + np.arange(n)))
     taste = np.cumsum(popularity * rng.dirichlet(np.full(rank, TASTE), n).T, axis=1)  # [k, n]
-    taste = (np.arange(rank)[:, None] + taste / taste[:, -1:]).ravel()  # k + cdf_k, one ramp
+    taste = (
+        np.arange(rank)[:, None] + taste / taste[:, -1:]
+    ).ravel()  # k + cdf_k as one rising array
     ends = np.cumsum(lengths)
     cuts = np.searchsorted(ends, np.arange(CHUNK, nnz + CHUNK, CHUNK))
     chunks = np.split(lengths, np.unique(cuts[cuts < m]))
@@ -176,7 +180,7 @@ def _draw_rows(
     taste: Float[np.ndarray, " kn"],
     n: int,
 ) -> Int[np.ndarray, " nnz"]:
-    """Distinct items for each row, sorted: draw, drop repeats, and redraw what is lacking."""
+    """Distinct sorted items for each row: draw, drop repeats, and draw again what is missing."""
     b, k = len(lengths), len(taste) // n
     mixture = np.cumsum(rng.dirichlet(np.full(k, TASTE), b), axis=1)[:, :-1].astype(np.float32)
     have, lacking, rounds = np.empty(0, np.int64), lengths, 0
@@ -185,13 +189,15 @@ def _draw_rows(
         if rounds < REDRAWS:
             topics = (mixture[rows] < rng.random(len(rows), np.float32)[:, None]).sum(1)
             at = np.searchsorted(taste, topics + rng.random(len(rows)), side="right")
-            items = np.minimum(at - topics * n, n - 1)  # topics + u may round up to the next ramp
+            items = np.minimum(at - topics * n, n - 1)  # topics + u may round up to the next topic
         else:
             items = rng.integers(n, size=len(rows))
         new = np.unique(rows * n + items)
         at = np.searchsorted(have, new)
         fresh = np.append(have, -1)[at] != new
-        have = np.sort(np.concatenate([have, new[fresh]]), kind="stable")  # two runs: a merge
+        have = np.sort(
+            np.concatenate([have, new[fresh]]), kind="stable"
+        )  # a merge of two sorted runs
         lacking = lengths - np.bincount(have // n, minlength=b)
         rounds += 1
     return (have % n).astype(np.int32)

@@ -41,18 +41,16 @@ def read(column: "nw.Series") -> Times:
 
     name, kind = column.name, column.dtype
     if kind.is_numeric():
-        values = column.to_numpy()
-        missing = int(column.null_count())
-        if values.dtype.kind in "fO":
-            values = np.array([math.nan if v is None else float(v) for v in values.tolist()])
-            missing = int((~np.isfinite(values)).sum())
-        _refuse(name, len(values), missing, [])
-        return Times(values, dated=False)
+        known = column.drop_nulls().to_numpy()
+        known = known.astype(np.float64) if known.dtype.kind == "O" else known  # decimals
+        _refuse(name, len(column), len(column) - int(np.isfinite(known).sum()), [])
+        return Times(known, dated=False)
     if kind in (nw.Date, nw.Datetime):
         _refuse(name, len(column), int(column.null_count()), [])
         return Times(column.dt.timestamp("us").to_numpy().astype(np.int64), dated=True)
     if kind in (nw.String, nw.Categorical, nw.Enum, nw.Object):
-        return _from_text(name, [_as_text(value) for value in column.to_list()])
+        nulls = column.is_null().to_list()
+        return _from_text(name, list(map(_as_text, column.to_list(), nulls)))
     raise TypeError(f"column {name!r} is {kind}: times are numbers, dates, datetimes or ISO text")
 
 
@@ -63,11 +61,12 @@ def moment(at: Any) -> tuple[int | float, bool]:
     if isinstance(at, datetime.date):  # a datetime is one
         at = at.isoformat()
     if isinstance(at, str):
-        value = _number(at)
-        found = _microseconds(at) if value is None else None
-        if value is None and found is None:
-            raise ValueError(f"at = {at!r} is neither a number nor an ISO date such as {EXAMPLE}")
-        return (value, False) if found is None else (found[0], True)
+        value, date = _number(at), _microseconds(at)
+        if value is not None:
+            return value, False
+        if date is not None:
+            return date[0], True
+        raise ValueError(f"at = {at!r} is neither a number nor an ISO date such as {EXAMPLE}")
     if isinstance(at, bool | np.bool_) or not isinstance(at, int | float | np.number):
         raise TypeError(f"at = {at!r} must be a number, a date or ISO text such as {EXAMPLE}")
     if not math.isfinite(at):
@@ -123,13 +122,11 @@ def _refuse(name: str, rows: int, missing: int, unreadable: list[str]) -> None:
     )
 
 
-def _as_text(value: Any) -> str | None:
+def _as_text(value: Any, is_null: bool) -> str | None:
     """A cell of a column of objects or text; None where it is missing."""
-    if isinstance(value, datetime.date):
-        return value.isoformat() if value == value else None  # pandas' NaT is not itself
-    if value is None or value != value:
+    if is_null:
         return None
-    return str(value).strip() or None
+    return value.isoformat() if isinstance(value, datetime.date) else str(value).strip() or None
 
 
 def _number(text: str) -> int | float | None:

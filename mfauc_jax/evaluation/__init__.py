@@ -1,1 +1,1 @@
-"""What a ranking is worth."""
+"""Evaluation of rankings: metrics, curves, lists, and the significance of differences."""

@@ -1,9 +1,9 @@
-"""Who is ranked above each held-out positive: the counts every ranking metric is a formula of.
+"""Counts: how many items are ranked above each held-out positive. Every ranking metric is a formula of them.
 
-A user's *candidates* are the items not in their training set; the *negatives* are the candidates
-that are not held out either. For a held-out p the candidates scored above it, and level with it,
-say where p stands in the list: AUC, ROC, precision, NDCG, … need nothing else, no sort and no
-top-k. Scores come in blocks of users, once; memory does not grow with m.
+A user's *candidates* are the items not in their training set; the *negatives* are the candidates that are not held out
+either. For a held-out p, the numbers of candidates scored above it and level with it give its place in the list. AUC,
+ROC, precision, NDCG, … need nothing else: no sort and no top-k. Scores are computed once, in blocks of users, so memory
+does not grow with m.
 """
 
 from functools import partial
@@ -21,38 +21,38 @@ from mfauc_jax.evaluation import ranking
 
 
 class Counts(NamedTuple):
-    """One entry per held-out positive p (by user, then item), or one per user who has any.
+    """What is known of each held-out positive p ([h], by user, then by item) and of each user who has any ([u]).
 
-    Places count from 0; ties go to the lower item index, as in `ranking`.
+    Places count from 0; among equal scores the lower item index comes first, as in `ranking`.
     """
 
-    users: Int[np.ndarray, " u"]  # those with held-out items, rising
-    starts: Int[np.ndarray, " u"]  # their first entry in the arrays over [h]
+    users: Int[np.ndarray, " u"]  # the users with held-out items, ascending
+    starts: Int[np.ndarray, " u"]  # where each user begins in the arrays over [h]
     items: Int[np.ndarray, " h"]  # p
     num_pos: Int[np.ndarray, " u"]  # P_i
     num_neg: Int[np.ndarray, " u"]  # n − N_i − P_i
     above: Int[np.ndarray, " h"]  # negatives scored above p
-    level: Int[np.ndarray, " h"]  # negatives scored as p is
-    mates_above: Int[np.ndarray, " h"]  # other held-out items of the user above p
-    mates_level: Int[np.ndarray, " h"]
-    place: Int[np.ndarray, " h"]  # of p among the candidates
-    mate_place: Int[np.ndarray, " h"]  # of p among the user's held-out items
-    weight_above: Float[np.ndarray, " h"] | None  # b-weight of those `above`; None without b
-    weight_level: Float[np.ndarray, " h"] | None
-    lists: Int[np.ndarray, "u top"]  # the head of each user's list; −1 where it ends
-    train: Interactions | None  # what was taken out of the lists
-    item_features: Any  # [n, d], what diversity compares items by
+    level: Int[np.ndarray, " h"]  # negatives with the same score as p
+    mates_above: Int[np.ndarray, " h"]  # other held-out items of the user, scored above p
+    mates_level: Int[np.ndarray, " h"]  # other held-out items of the user, with the same score
+    place: Int[np.ndarray, " h"]  # the place of p among the candidates
+    mate_place: Int[np.ndarray, " h"]  # the place of p among the user's held-out items
+    weight_above: Float[np.ndarray, " h"] | None  # Σ b of the negatives above p; None without b
+    weight_level: Float[np.ndarray, " h"] | None  # Σ b of the negatives level with p
+    lists: Int[np.ndarray, "u top"]  # the top of each user's list; −1 after its end
+    train: Interactions | None  # the items that are left out of the lists
+    item_features: Any  # [n, d], the vectors by which diversity compares items
 
     def hit(self, size: int) -> np.ndarray:
         """Whether each held-out p is among the first ℓ = `size` of the list, 1 or 0, [h]."""
         return (self.place < size).astype(float)
 
     def per_user(self, values: np.ndarray) -> np.ndarray:
-        """Σ_p over each user's held-out items."""
+        """The sum of `values`, [h], over each user's held-out items, [u]."""
         return np.add.reduceat(values, self.starts)
 
     def repeated(self, values: np.ndarray) -> np.ndarray:
-        """A value of each user, repeated for each of their held-out items."""
+        """`values` of each user, [u], repeated for each of their held-out items, [h]."""
         return np.repeat(values, self.num_pos)
 
 
@@ -66,20 +66,20 @@ def count(
     item_features: Any = None,
     batch: int | None = None,
 ) -> Counts:
-    """Count, for every held-out positive, who is above it and who is level.
+    """Count, for every held-out positive, the items above it and level with it.
 
-    Compares the P scores with all n, one fused pass: .3 ns a pair on one core, where a sort takes
-    200 ns per item. `lax.reduce` of several counts at once is what fuses; a plain sum of
-    comparisons stores the [b, P, n] array first and is 6 to 35 times slower (jax 0.10, CPU).
+    The P scores are compared with all n in one fused pass, which takes .3 ns per pair on one core; a sort takes
+    200 ns per item. Several counts must be reduced by one `lax.reduce` to be fused: a plain sum of comparisons
+    stores the [b, P, n] array first and is 6 to 35 times slower (jax 0.10, CPU).
 
     Args:
         model: Factors, or a model with `factors_`.
-        train: items taken out of each user's candidates; None takes out nothing.
+        train: items to leave out of each user's candidates; None leaves out nothing.
         test: the held-out positives.
-        negative_weights: b_j, to weigh the negatives above and level as well.
-        top: length of the lists wanted besides.
-        item_features: kept in the answer; the model's own V unless given.
-        batch: users per block; by default as many as make 16 MB of scores.
+        negative_weights: b_j ≥ 0, [n], to sum over the negatives above and level as well.
+        top: length of the lists to return; 0 for none.
+        item_features: [n, d], kept in the result; None: the model's V.
+        batch: users per block; None: as many as make 16 MB of scores.
     """
     factors = ranking.factors_of(model)
     m, n = factors.U.shape[0], factors.V.shape[0]
@@ -93,28 +93,30 @@ def count(
     weights = None if b is None else np.zeros((2, test.nnz))
     U, seen = np.asarray(factors.U), [] if train is None else [train]
     for bucket in buckets(test):
-        who, items, slots = (np.asarray(a) for a in (bucket.users, bucket.items, bucket.slots))
+        members, items, slots = (np.asarray(a) for a in (bucket.users, bucket.items, bucket.slots))
         real = np.asarray(bucket.real) > 0
-        size = ranking.batch_size(len(who), n, batch)
-        hidden = ranking.flat_places(seen, who, size)
-        for block, places in zip(ranking.blocks(len(who), size), hidden, strict=True):
-            rows, *padded = (ranking.pad(a[block], size) for a in (who, items, real))
-            found, weighed, head = _count(U[rows], factors.V, places, *padded, b=b, top=width)
-            inside = real[block]
-            at, filled = slots[block][inside], len(inside)
-            counts[:, at] = np.asarray(found)[:, :filled][:, inside]
+        size = ranking.batch_size(len(members), n, batch)
+        hidden = ranking.flat_places(seen, members, size)
+        for block, places in zip(ranking.blocks(len(members), size), hidden, strict=True):
+            rows, *padded = (ranking.pad(a[block], size) for a in (members, items, real))
+            block_counts, block_weights, block_lists = _count(
+                U[rows], factors.V, places, *padded, b=b, top=width
+            )
+            real_here = real[block]
+            entries, num_here = slots[block][real_here], len(real_here)
+            counts[:, entries] = np.asarray(block_counts)[:, :num_here][:, real_here]
             if weights is not None:
-                weights[:, at] = np.asarray(weighed)[:, :filled][:, inside]
+                weights[:, entries] = np.asarray(block_weights)[:, :num_here][:, real_here]
             if top:
-                lists[who[block], :width] = np.asarray(head)[:filled]
+                lists[members[block], :width] = np.asarray(block_lists)[:num_here]
     above, level, before, mates_above, mates_level, mates_before = counts
-    taken = np.zeros(m, int) if train is None else np.asarray(train.row_lengths)
+    num_seen = np.zeros(m, int) if train is None else np.asarray(train.row_lengths)
     return Counts(
         users=users,
         starts=indptr[users],
         items=np.asarray(test.indices),
         num_pos=lengths[users],
-        num_neg=n - (taken + lengths)[users],
+        num_neg=n - (num_seen + lengths)[users],
         above=above - mates_above,
         level=level - mates_level,
         mates_above=mates_above,
@@ -131,21 +133,21 @@ def count(
 
 @partial(jax.jit, static_argnames="top")
 def _count(U, V, hidden, items, real, *, b, top):
-    """Counts [6, b, P], weights [2, b, P] and lists [b, top] of one block."""
+    """The counts [6, b, P], weights [2, b, P] and lists [b, top] of one block of users."""
     S = ranking.scores(U, V, hidden)
     s = jnp.take_along_axis(S, items, axis=1)
-    mates = jnp.where(real, s, -jnp.inf)  # padding is above nobody
-    everyone = jnp.arange(V.shape[0], dtype=items.dtype)[None, :]
-    counts = _compare(s, items, S, everyone) + _compare(s, items, mates, items)
+    mates = jnp.where(real, s, -jnp.inf)  # padding is above no item
+    all_items = jnp.arange(V.shape[0], dtype=items.dtype)[None, :]
+    counts = _compare(s, items, S, all_items) + _compare(s, items, mates, items)
     weights = None
     if b is not None:
         all_weights, mate_weights = _weigh(s, S, b[None, :]), _weigh(s, mates, b[items])
         weights = jnp.stack([x - y for x, y in zip(all_weights, mate_weights, strict=True)])
-    head = None
+    lists = None
     if top:
-        values, head = ranking.best(S, top)
-        head = jnp.where(values == -jnp.inf, -1, head)
-    return jnp.stack(counts), weights, head
+        values, lists = ranking.best(S, top)
+        lists = jnp.where(values == -jnp.inf, -1, lists)
+    return jnp.stack(counts), weights, lists
 
 
 def _compare(
@@ -154,7 +156,7 @@ def _compare(
     others: Float[Array, "b Q"],
     other_items: Int[Array, "_ Q"],
 ) -> tuple[Int[Array, "b P"], ...]:
-    """#{q : s_q > s_p}, #{q ≠ p : s_q = s_p} and how many of the latter come before p."""
+    """#{q : s_q > s_p}, #{q ≠ p : s_q = s_p}, and the number of the latter that come before p."""
     s, others = s[:, :, None], others[:, None, :]
     level = others == s
     before = level & (other_items[:, None, :] < items[:, :, None])
@@ -166,7 +168,7 @@ def _compare(
 def _weigh(
     s: Float[Array, "b P"], others: Float[Array, "b Q"], b: Float[Array, "_ Q"]
 ) -> tuple[Float[Array, "b P"], ...]:
-    """Σ b_q over s_q > s_p, and over s_q = s_p, p among them."""
+    """Σ b_q over s_q > s_p, and Σ b_q over s_q = s_p, which includes p."""
     s, others, b = s[:, :, None], others[:, None, :], b[:, None, :]
     return _sum((jnp.where(others > s, b, 0), jnp.where(others == s, b, 0)), jnp.zeros((), b.dtype))
 
@@ -182,7 +184,7 @@ def _sum(terms: tuple, zero: Array) -> tuple:
 def check_split(
     train: Interactions | None, test: Interactions, num_users: int, num_items: int
 ) -> tuple[Interactions | None, Interactions]:
-    """Train and test over the rows of U and V; external ids of test are put in train's order."""
+    """Train and test over the rows of U and V, the ids of test in the order of train's; errors for any misfit."""
     if train is not None:
         train = Interactions.of(train)
         ranking.check_shape("train", train, num_users, num_items)
@@ -206,7 +208,7 @@ def check_split(
 
 
 def item_vector(name: str, values: Any, num_items: int) -> Float[Array, " n"]:
-    """A weight ≥ 0 for each item."""
+    """`values` as one weight ≥ 0 per item, [n]; `name` is for messages."""
     values = jnp.asarray(values, float)
     if values.shape != (num_items,):
         raise ValueError(f"{name} has shape {values.shape}; one weight per item is ({num_items},)")

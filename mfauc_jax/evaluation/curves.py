@@ -1,6 +1,6 @@
-"""The AUC beyond its mean: weighted and local (Eq. 2), the ROC curve, the authors' estimate.
+"""Curves and variants of the AUC: weighted and local (Eq. 2), the ROC curve, the authors' estimate.
 
-Conventions are those of `metrics`.
+The conventions are those of `metrics`.
 """
 
 from typing import Any, NamedTuple
@@ -28,11 +28,15 @@ def auc(
 ) -> Float[np.ndarray, " m"]:
     """AUC_i = Σ_p g_p Σ_q g′_q [I(s_p > s_q) + ½ I(s_p = s_q)] of every user: Eq. 1, or Eq. 2.
 
-    NaN for users without a pair. `np.nanmean` of it is the AUC.
+    It is NaN for users without a pair; its `np.nanmean` is the AUC.
 
     Args:
-        positive_weights: a_j with g_p = a_p / a(held out); uniform unless given.
-        negative_weights: b_j with g′_q = b_q / b(negatives); uniform unless given.
+        model: Factors, or a fitted model.
+        train: items to leave out of the lists; None leaves out nothing.
+        test: the held-out positives.
+        positive_weights: a_j, [n], with g_p = a_p / a(held out); None: uniform.
+        negative_weights: b_j, [n], with g′_q = b_q / b(negatives); None: uniform.
+        batch: users per block; None: as many as make 16 MB of scores.
     """
     weights = {"positive_weights": positive_weights, "negative_weights": negative_weights}
     return local_auc(model, train, test, 1.0, **weights, batch=batch)
@@ -48,10 +52,10 @@ def local_auc(
     negative_weights: Any = None,
     batch: int | None = None,
 ) -> Float[np.ndarray, " m"]:
-    """The AUC's sum over those p among the best t of the user's list: the paper's local AUC.
+    """The part of each user's AUC that comes from positives in the best share t of the list: the paper's local AUC.
 
-    p counts if s_p ≥ the ⌈t c⌉-th largest of the c candidate scores; t = 1 is the AUC. It is not
-    divided by what could be attained: with uniform g its ceiling is min(1, ⌈t c⌉/P).
+    p counts if s_p ≥ the ⌈t c⌉-th largest of the c candidate scores; t = 1 is the AUC. It is not divided by its
+    largest possible value, which is min(1, ⌈t c⌉/P) with uniform g. The arguments are those of `auc`.
     """
     if not 0 < t <= 1:
         raise ValueError(f"t = {t} must be in (0, 1]: the share of the list that counts")
@@ -63,26 +67,30 @@ def local_auc(
         b = np.asarray(negative_weights, np.float64)
         taken = 0 if train is None else (Interactions.of(train).to_scipy() != 0) @ b
         mass = b.sum() - (taken + np.zeros(m))[counts.users] - counts.per_user(b[counts.items])
-        mass = np.where(counts.num_neg > 0, mass, 0.0)  # exactly, where the sums only nearly cancel
+        mass = np.where(
+            counts.num_neg > 0, mass, 0.0
+        )  # exactly 0 where the sums cancel only nearly
     if positive_weights is not None:
         weights = counting.item_vector("positive_weights", positive_weights, n)
         a = np.asarray(weights, np.float64)[counts.items]
     candidates = counts.repeated(counts.num_pos + counts.num_neg)
-    among_best = counts.above + counts.mates_above < np.ceil(t * candidates - 1e-9)  # .7 × 10 > 7
+    among_best = counts.above + counts.mates_above < np.ceil(
+        t * candidates - 1e-9
+    )  # in floats .7 × 10 > 7
     result = np.full(m, np.nan)
     result[counts.users] = formulas.weighted_auc(counts, mass, a, among_best)
     return result
 
 
 class Roc(NamedTuple):
-    """True-positive rate against false-positive rate, averaged over users."""
+    """The mean ROC curve over users, and how much the users differ."""
 
     fpr: Float[np.ndarray, " x"]
     tpr: Float[np.ndarray, " x"]  # mean over users
     deviation: Float[np.ndarray, " x"]  # standard deviation over users
-    low: Float[np.ndarray, " x"]  # quantiles over users
+    low: Float[np.ndarray, " x"]  # quantiles over users, see `band` of `roc`
     high: Float[np.ndarray, " x"]
-    users: int
+    users: int  # how many have a curve
 
 
 def roc(
@@ -97,13 +105,17 @@ def roc(
 ) -> Roc:
     """The ROC curve of each user on one grid of false-positive rates, and their mean.
 
-    A positive tied with some negatives joins linearly while they do, so that the area under a
-    user's curve is their AUC.
+    Where a positive has the same score as some negatives, the curve rises linearly over them, so that the area
+    under a user's curve is their AUC.
 
     Args:
-        max_fpr: the last false-positive rate of the grid.
-        points: its size.
-        band: share of the users between `low` and `high`.
+        model: Factors, or a fitted model.
+        train: items to leave out of the lists; None leaves out nothing.
+        test: the held-out positives.
+        max_fpr: the last false-positive rate of the grid, in (0, 1].
+        points: number of grid points.
+        band: share of the users between `low` and `high`, in (0, 1].
+        batch: users per block; None: as many as make 16 MB of scores.
     """
     for name, value in (("max_fpr", max_fpr), ("band", band)):
         if not 0 < value <= 1:
@@ -128,8 +140,8 @@ def one_negative_auc(
 ) -> float:
     """The authors' AUC: each held-out positive against *one* random negative, ties ½.
 
-    An unbiased draw of the exact `auc`, with a standard error of about .005 on 500 users with 5
-    held-out items; the differences in the paper's tables are of that size.
+    It is unbiased for the exact `auc`, with a standard error of about .005 for 500 users with 5 held-out items;
+    the differences in the paper's tables are of that size.
     """
     factors = ranking.factors_of(model)
     U, V = (np.asarray(F) for F in factors)

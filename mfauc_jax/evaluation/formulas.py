@@ -1,8 +1,8 @@
 """Every ranking metric as a formula of `counts.Counts`, by its name.
 
 To add one, decorate a function of the counts, or of the counts and a list length ℓ: `evaluate`, `Watch`, `selection`
-and the command line then know it as `name` or `name@ℓ`. A formula answers one value per user with held-out items,
-of which the mean is taken (NaN: no value), or one number for everybody.
+and the command line then know it as `name` or `name@ℓ`. A formula returns one value per user with held-out items,
+of which the mean is taken (NaN: no value), or one number for all users.
 """
 
 import inspect
@@ -24,21 +24,21 @@ NO_METRIC = "or a function of counts.Counts"
 
 
 def metric(formula: Callable[..., Any]) -> Callable[..., Any]:
-    """Enter a formula under its function's name."""
+    """Register a formula under the name of its function."""
     METRICS[formula.__name__] = formula
     return formula
 
 
 def of_lists(name: str) -> bool:
-    """Whether a metric is one of lists of a length ℓ, written name@ℓ."""
+    """Whether a metric depends on a list length ℓ and is written name@ℓ."""
     return len(inspect.signature(METRICS[name]).parameters) > 1
 
 
 def parse(name: str) -> tuple[str, int | None]:
-    """The name and ℓ of "ndcg@10", or of "auc" and None; a ValueError says what is known."""
-    found = re.fullmatch(r"([A-Za-z_][A-Za-z_0-9]*)(?:@([1-9][0-9]{0,8}))?", str(name))
-    kind, size = (found.group(1), found.group(2)) if found else (str(name), None)
-    if found is None or kind not in METRICS or of_lists(kind) != (size is not None):
+    """The name and the ℓ of a metric: ("ndcg", 10) of "ndcg@10", ("auc", None) of "auc"; a ValueError lists all."""
+    match = re.fullmatch(r"([A-Za-z_][A-Za-z_0-9]*)(?:@([1-9][0-9]{0,8}))?", str(name))
+    kind, size = (match.group(1), match.group(2)) if match else (str(name), None)
+    if match is None or kind not in METRICS or of_lists(kind) != (size is not None):
         raise ValueError(
             f"unknown metric {name!r}: {registry.choose_from(KNOWN, str(name))}, ℓ = 1, 2, …"
         )
@@ -69,7 +69,7 @@ KNOWN = _Known()
 
 
 def not_a_metric(function: Callable) -> str | None:
-    """What is wrong with a function that should take the counts, or None."""
+    """What is wrong with a function that should be a metric, or None if nothing is."""
     try:
         inspect.signature(function).bind(None)
     except (TypeError, ValueError):
@@ -78,7 +78,7 @@ def not_a_metric(function: Callable) -> str | None:
 
 
 def name_of(wanted: str | Callable) -> str:
-    """What a metric, given by name or as a function, is called in records."""
+    """The name of a metric in records; the metric is given by name or as a function."""
     if isinstance(wanted, str):
         return wanted
     function = getattr(wanted, "func", wanted)  # of a functools.partial
@@ -93,25 +93,25 @@ def auc(counts: Counts) -> Float[np.ndarray, " u"]:
 
 @metric
 def precision(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
-    """h/ℓ, h the number of held-out items among the first ℓ."""
+    """h/ℓ, with h the number of held-out items among the first ℓ."""
     return counts.per_user(counts.hit(size)) / size
 
 
 @metric
 def recall(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
-    """h/P, P the number of held-out items."""
+    """h/P, with P the number of held-out items, h of them among the first ℓ."""
     return counts.per_user(counts.hit(size)) / counts.num_pos
 
 
 @metric
 def f1(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
-    """2h/(ℓ + P), the harmonic mean of precision and recall."""
+    """2h/(ℓ + P): the harmonic mean of precision and recall."""
     return 2 * counts.per_user(counts.hit(size)) / (size + counts.num_pos)
 
 
 @metric
 def ndcg(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
-    """Σ_{r_p ≤ ℓ} 1/log₂(1 + r_p) over Σ_{r ≤ min(ℓ, P)} 1/log₂(1 + r), r_p the rank of p from 1."""
+    """Σ_{r_p ≤ ℓ} 1/log₂(1 + r_p) over Σ_{r ≤ min(ℓ, P)} 1/log₂(1 + r), with r_p ≥ 1 the rank of p."""
     gain = 1.0 / np.log2(1.0 + np.arange(1, size + 1))
     ideal = np.cumsum(gain)[np.minimum(counts.num_pos, size) - 1]
     return counts.per_user(counts.hit(size) / np.log2(2.0 + counts.place)) / ideal
@@ -119,26 +119,26 @@ def ndcg(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
 
 @metric
 def map(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
-    """(1/P) Σ_{r_p ≤ ℓ} #{p′ : r_p′ ≤ r_p}/r_p."""
-    at = (counts.mate_place + 1.0) / (counts.place + 1.0)
-    return counts.per_user(counts.hit(size) * at) / counts.num_pos
+    """(1/P) Σ_{r_p ≤ ℓ} #{p′ : r_p′ ≤ r_p}/r_p: the mean precision at the ranks of the held-out items."""
+    precision_there = (counts.mate_place + 1.0) / (counts.place + 1.0)
+    return counts.per_user(counts.hit(size) * precision_there) / counts.num_pos
 
 
 @metric
 def mrr(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
-    """1/min r_p, or 0 beyond ℓ."""
+    """1/min r_p: the reciprocal rank of the first held-out item, or 0 if it is beyond ℓ."""
     return np.maximum.reduceat(counts.hit(size) / (counts.place + 1.0), counts.starts)
 
 
 @metric
 def hit(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
-    """Whether any held-out item is among the first ℓ."""
+    """Whether any held-out item is among the first ℓ, 1 or 0."""
     return (counts.per_user(counts.hit(size)) > 0).astype(float)
 
 
 @metric
 def novelty(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
-    """Mean of −log₂ p̂_j over a list, p̂_j the share of users with j in train (1/m at least)."""
+    """The mean of −log₂ p̂_j over a list, with p̂_j ≥ 1/m the share of users who have item j in train."""
     if counts.train is None:
         return np.full(len(counts.users), np.nan)
     return list_novelty(counts.lists[:, :size], counts.train)
@@ -146,7 +146,7 @@ def novelty(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
 
 @metric
 def diversity(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
-    """Mean of 1 − cos over the pairs of a list; a list of one has none."""
+    """The mean of 1 − cos over the pairs of a list; a list of one item has no pairs and no value."""
     if size < 2:
         return np.full(len(counts.users), np.nan)
     return list_diversity(counts.lists[:, :size], counts.item_features)
@@ -154,14 +154,21 @@ def diversity(counts: Counts, size: int) -> Float[np.ndarray, " u"]:
 
 @metric
 def coverage(counts: Counts, size: int) -> float:
-    """The share of the catalogue that somebody is shown."""
+    """The share of all items that are in the list of at least one user."""
     return list_coverage(counts.lists[:, :size], len(counts.item_features))
 
 
 def weighted_auc(
     counts: Counts, mass: np.ndarray, a: np.ndarray, among: Any = True
 ) -> Float[np.ndarray, " u"]:
-    """Σ_p a_p [1 − (above + ½ level)/mass] over the p that count, by Σ_p a_p over all."""
+    """Σ_p a_p [1 − (above + ½ level)/mass] over the p in `among`, divided by Σ_p a_p over all p.
+
+    Args:
+        counts: of the held-out positives.
+        mass: number, or Σ b, of each user's negatives, [u].
+        a: weight of each held-out positive, [h].
+        among: which held-out positives count, [h]; True for all.
+    """
     above = counts.above if counts.weight_above is None else counts.weight_above
     level = counts.level if counts.weight_level is None else counts.weight_level
     wins = 1 - share(above + 0.5 * level, counts.repeated(mass))
@@ -169,12 +176,12 @@ def weighted_auc(
 
 
 def list_coverage(lists: np.ndarray, num_items: int) -> float:
-    """The share of the catalogue that somebody is shown."""
+    """The share of all items that are in the list of at least one user."""
     return len(np.unique(lists[lists >= 0])) / num_items
 
 
 def list_novelty(lists: np.ndarray, train: Interactions) -> Float[np.ndarray, " u"]:
-    """Mean of −log₂ p̂_j over a list, p̂_j the share of users with j in train (1/m at least)."""
+    """The mean of −log₂ p̂_j over a list, with p̂_j ≥ 1/m the share of users who have item j in train."""
     counts = np.bincount(np.asarray(train.indices), minlength=train.num_items)
     surprise = -np.log2(np.maximum(counts, 1) / train.num_users)
     real = lists >= 0
@@ -182,7 +189,7 @@ def list_novelty(lists: np.ndarray, train: Interactions) -> Float[np.ndarray, " 
 
 
 def list_diversity(lists: np.ndarray, features: Any) -> Float[np.ndarray, " u"]:
-    """Mean of 1 − cos(f_j, f_j′) over the pairs of a list: 1 − (‖Σ f̂‖² − Σ ‖f̂‖²)/(ℓ(ℓ − 1))."""
+    """The mean of 1 − cos(f_j, f_j′) over the pairs of a list: 1 − (‖Σ f̂‖² − Σ ‖f̂‖²)/(ℓ(ℓ − 1))."""
     features = np.asarray(features)
     norms = np.linalg.norm(features, axis=1, keepdims=True)
     unit = features / np.where(norms > 0, norms, 1)
@@ -197,5 +204,5 @@ def list_diversity(lists: np.ndarray, features: Any) -> Float[np.ndarray, " u"]:
 
 
 def share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """part / whole; NaN where there is nothing."""
+    """part / whole, and NaN where whole is 0."""
     return part / np.where(whole > 0, whole, np.nan)

@@ -1,10 +1,10 @@
-"""What a ranking is worth to each user, exactly, and the average over users (Eqs 1–2).
+"""Exact ranking metrics of each user, and their averages over users (Eqs 1–2).
 
-Conventions, for every metric here. Training items are taken out of a user's list. Negatives are
-the items neither in train nor in test of that user: other held-out positives count for nothing in
-the AUC. Equal scores count ½ in AUC and ROC; in a list the lower item index comes first. Users
-without held-out items are skipped; a user without negatives has no AUC (NaN, left out of its
-mean). Held-out positives count alike, whatever their confidence.
+Conventions of every metric here. Training items are left out of a user's list. Negatives are the items that are neither
+in train nor in test of that user, so the AUC ignores the order of held-out positives among themselves. Equal scores
+count ½ in AUC and ROC; in a list the lower item index comes first. Users without held-out items are skipped. A user
+without negatives has no AUC: it is NaN, and the mean leaves it out. Held-out positives count alike, whatever their
+confidence.
 """
 
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Key
 
+from mfauc_jax.data import ids
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation import counts as counting
 from mfauc_jax.evaluation import formulas, ranking, significance
@@ -20,10 +21,11 @@ from mfauc_jax.evaluation import formulas, ranking, significance
 
 def evaluate(
     model: Any,
-    train: Interactions | None,
-    test: Interactions,
+    train: Any,
+    test: Any,
     at: tuple[int, ...] = (1, 3, 5),
     *,
+    unknown: str = "skip",
     per_user: bool = False,
     intervals: str | None = None,
     level: float = 0.95,
@@ -31,24 +33,27 @@ def evaluate(
     features: Any = None,
     batch: int | None = None,
 ) -> dict[str, Any]:
-    """Every metric, from one pass over the scores in blocks of users.
+    """All metrics of a model on held-out positives, from one pass over the scores in blocks of users.
 
-    Keys: `users` and `users_skipped` (nothing held out), `auc`, and for each ℓ in `at`
+    The keys are `users` and `users_skipped` (who have no held-out items), `auc`, and for each ℓ in `at`
     `precision@ℓ recall@ℓ f1@ℓ ndcg@ℓ map@ℓ mrr@ℓ hit@ℓ novelty@ℓ diversity@ℓ coverage@ℓ`.
-    Without train there is no novelty; a list of one has no diversity.
+    Without train there is no novelty; a list of one item has no diversity.
 
     Args:
         model: Factors, or a fitted model (its `factors_`).
-        train: taken out of the lists; None takes out nothing.
-        test: the held-out positives, over the same users and items.
+        train: items to leave out of the lists; None leaves out nothing.
+        test: the held-out positives, over the same users and items, or with ids if train has ids.
         at: lengths ℓ of the lists.
-        per_user: arrays over the users with held-out items, named by `user`, instead of means.
-        intervals: "normal" or "bootstrap" adds `name_low`, `name_high` to every mean over users.
-        level: their coverage.
-        key: for the bootstrap's draws of users.
-        features: [n, d], what diversity compares items by; the model's own V unless given.
-            To compare models, give the same features to each.
-        batch: users a block; by default as many as make 16 MB of scores.
+        unknown: with ids in both, positives of users or items that train does not know are left out ("skip": one
+            warning counts them) or "raise".
+        per_user: return arrays over the users with held-out items, who are listed under `user`, instead of means.
+        intervals: "normal" or "bootstrap" adds a confidence interval, `name_low` and `name_high`, to every mean over
+            users.
+        level: coverage of the intervals, in (0, 1).
+        key: for the bootstrap, which draws users.
+        features: [n, d], the vectors by which diversity compares items; None: the model's V. To compare models,
+            give the same features to each.
+        batch: users per block; None: as many as make 16 MB of scores.
     """
     at = tuple(at)
     if not at or min(at) < 1:
@@ -58,7 +63,7 @@ def evaluate(
     if intervals == "bootstrap" and key is None:
         raise ValueError("intervals = 'bootstrap' draws users: pass key=jax.random.key(seed)")
     factors = ranking.factors_of(model)
-    train = None if train is None else Interactions.of(train)
+    train, test = _aligned(train, test, unknown)
     counts = counting.count(factors, train, test, top=max(at), item_features=features, batch=batch)
     values = _values(counts, at)
     if per_user:
@@ -78,8 +83,16 @@ def evaluate(
     return result
 
 
+def _aligned(train: Any, test: Any, unknown: str) -> tuple[Interactions | None, Interactions]:
+    """Both as Interactions, with test over the rows and columns of train."""
+    if train is None:
+        return None, Interactions.of(test)
+    train = Interactions.of(train)
+    return train, ids.over(test, train, unknown)
+
+
 def _values(counts: counting.Counts, at: tuple[int, ...]) -> dict[str, Any]:
-    """Every registered metric; those of lists at each length, without those that have no value there."""
+    """Every registered metric, those of lists at each length; metrics without any value are left out."""
     plain = [name for name in formulas.METRICS if not formulas.of_lists(name)]
     values = {name: formulas.METRICS[name](counts) for name in plain}
     for size in at:
@@ -92,40 +105,37 @@ def _values(counts: counting.Counts, at: tuple[int, ...]) -> dict[str, Any]:
 
 
 def lengths(wanted: str | Callable, usual: tuple[int, ...]) -> tuple[int, ...]:
-    """The usual list lengths and that of the wanted metric."""
+    """The usual list lengths and that of the wanted metric, ascending."""
     size = formulas.parse(wanted)[1] if isinstance(wanted, str) else None
     return tuple(sorted({*usual} | ({size} if size else set())))
 
 
 def scores(
-    model: Any,
-    train: Interactions | None,
-    test: Interactions,
-    wanted: str | Callable,
-    usual: tuple[int, ...] = (1, 3, 5),
+    model: Any, train: Any, test: Any, wanted: str | Callable, usual: tuple[int, ...] = (1, 3, 5)
 ) -> dict[str, float]:
-    """`evaluate` at the usual lengths and with the wanted metric, a name or a function of the counts."""
-    found = evaluate(model, train, test, lengths(wanted, usual))
+    """`evaluate` at the usual list lengths, with the wanted metric: a name, or a function of the counts."""
+    train, test = _aligned(train, test, "skip")
+    results = evaluate(model, train, test, lengths(wanted, usual))
     if callable(wanted):
         counts = counting.count(model, train, test, top=max(usual))
-        found[formulas.name_of(wanted)] = mean(_answer(wanted, counts))
-    return {name: float(value) for name, value in found.items()}
+        results[formulas.name_of(wanted)] = mean(_answer(wanted, counts))
+    return {name: float(value) for name, value in results.items()}
 
 
 def _answer(metric: Callable, counts: counting.Counts) -> np.ndarray:
-    """One number per user or one for all; a TypeError for a function that answers anything else."""
+    """The values of a metric: one number per user or one for all; a TypeError for anything else."""
     answer = metric(counts)
     values, users = np.asarray(answer), len(counts.users)
     if values.dtype.kind not in "biuf" or values.shape not in ((), (users,)):
         raise TypeError(
-            f"the metric {formulas.name_of(metric)} answered {answer!r}: it must be one number for each of "
+            f"the metric {formulas.name_of(metric)} returned {answer!r}: it must be one number for each of "
             f"the {users} users with held-out items, or one for all"
         )
     return values
 
 
 def mean(values: Any) -> float:
-    """The mean over the users who have a value."""
+    """The mean over the users who have a value; NaN if there are none."""
     values = np.asarray(values, np.float64)
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(np.atleast_1d(known)) else float("nan")

@@ -1,6 +1,6 @@
-"""The top of each user's list, streamed over blocks of users: never m × n scores in memory.
+"""The top of each user's list, computed in blocks of users: m × n scores are never in memory.
 
-Ties go to the lower item index, here and in `metrics`: a list is a function of the scores alone.
+Among equal scores the lower item index comes first, here and in `metrics`: a list depends on the scores alone.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from jaxtyping import Array, Bool, Float, Int
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
 
-BLOCK_SCORES = 2**22  # scores of one block: 16 MB in float32
+BLOCK_SCORES = 2**22  # scores per block: 16 MB in float32
 
 
 def factors_of(model: Any) -> Factors:
-    """U and V of a fitted model (its `factors_`) or of anything with .U and .V, checked."""
+    """The factors of a fitted model (its `factors_`), or of anything with .U and .V; they must be finite."""
     factors = getattr(model, "factors_", model)
     if not (hasattr(factors, "U") and hasattr(factors, "V")):
         raise TypeError(f"{type(model).__name__} has neither factors_ nor U and V: fit it first")
@@ -45,28 +45,28 @@ def top_items(
 ) -> tuple[Int[np.ndarray, "b n"], Float[np.ndarray, "b n"]]:
     """The n best items of each user and their scores, best first.
 
-    Exact. A user with fewer than n items left gets item −1 and score −inf in the rest.
+    The lists are exact. If fewer than n items are left for a user, the rest are item −1 with score −inf.
 
     Args:
         factors: Factors, or a model with `factors_`.
-        users: rows of U, in any order, repeats allowed.
-        n: length of a list; may exceed the number of items.
-        exclude: items not to list for their user, such as the training set.
-        deny: items nobody is shown: indices, or Interactions for a set of each user's own.
-        allow: the only items that may be shown, in the same two forms.
-        batch: users a block; by default as many as make 16 MB of scores.
+        users: rows of U, in any order; they may repeat.
+        n: length of a list, ≥ 1; it may exceed the number of items.
+        exclude: items to leave out per user, such as the training set.
+        deny: items to leave out: indices for all users, or Interactions with a set per user.
+        allow: the only items that may be listed, in the same two forms.
+        batch: users per block; None: as many as make 16 MB of scores.
     """
     factors = factors_of(factors)
     (m, _), num_items = factors.U.shape, factors.V.shape[0]
     users = _check_indices("user", users, m)
     if n < 1:
         raise ValueError(f"n = {n} must be ≥ 1: it is the number of items in a list")
-    hide = [X for X in (exclude, deny) if isinstance(X, Interactions)]
-    only = [allow] if isinstance(allow, Interactions) else []
-    for X in hide + only:
+    left_out = [X for X in (exclude, deny) if isinstance(X, Interactions)]
+    allowed = [allow] if isinstance(allow, Interactions) else []
+    for X in left_out + allowed:
         check_shape("exclude, deny or allow", X, m, num_items)
     shown = np.ones(num_items, bool)
-    if allow is not None and not only:
+    if allow is not None and not allowed:
         shown[:] = False
         shown[_check_indices("allowed item", allow, num_items)] = True
     if deny is not None and not isinstance(deny, Interactions):
@@ -78,18 +78,23 @@ def top_items(
     best = np.full((len(users), n), -np.inf, np.result_type(U.dtype, factors.V.dtype))
     width = min(n, num_items)
     batch = batch_size(len(users), num_items, batch)
-    hidden, kept = flat_places(hide, users, batch), flat_places(only, users, batch)
+    hidden_places, kept_places = (
+        flat_places(left_out, users, batch),
+        flat_places(allowed, users, batch),
+    )
     for block in blocks(len(users), batch):
         rows = pad(users[block], batch)
-        values, found = _top(U[rows], factors.V, shown, next(hidden), next(kept), n=width)
+        values, block_items = _top(
+            U[rows], factors.V, shown, next(hidden_places), next(kept_places), n=width
+        )
         size = len(users[block])
-        best[block, :width], items[block, :width] = values[:size], found[:size]
+        best[block, :width], items[block, :width] = values[:size], block_items[:size]
     items[best == -np.inf] = -1
     return items, best
 
 
 def batch_size(num_users: int, num_items: int, batch: int | None = None) -> int:
-    """Users a block: about `BLOCK_SCORES` scores, a power of two, no more than there are."""
+    """Users per block: a power of two with about `BLOCK_SCORES` scores, and no more than are needed."""
     if batch is not None and not 0 < batch * num_items < 2**31:
         raise ValueError(f"batch = {batch} users × {num_items} items must be in [1, 2³¹) scores")
     largest = min(1024, max(1, BLOCK_SCORES // num_items)) if batch is None else batch
@@ -102,17 +107,17 @@ def blocks(size: int, batch: int) -> Iterator[slice]:
 
 
 def pad(array: np.ndarray, size: int) -> np.ndarray:
-    """`array` brought to `size` rows by repeating its first, so that one program fits all."""
+    """`array` padded to `size` rows by repeating its first, so that all blocks share one program."""
     return np.concatenate([array, np.repeat(array[:1], size - len(array), axis=0)])
 
 
 def flat_places(
     sets: list[Interactions], users: np.ndarray, batch: int
 ) -> Iterator[np.ndarray | None]:
-    """For each block of users, where their items stand in the block's flat [batch · n] scores.
+    """For each block of users, the places of their items in the block's flat [batch · n] scores.
 
-    Every block has the same length, a power of two; the surplus points past the end, where a
-    scatter drops it. None without any set.
+    The arrays of all blocks have the same length, a power of two. Their padding points past the end of the scores,
+    where a scatter drops it. Without any set, every block gets None.
     """
     rows = [(np.asarray(X.indptr), np.asarray(X.indices), X.num_items) for X in sets]
     lengths = sum((p[users + 1] - p[users] for p, _, _ in rows), np.zeros(len(users), int))
@@ -136,7 +141,7 @@ def flat_places(
 def scores(
     U: Float[Array, "b k"], V: Float[Array, "n k"], hidden: Int[Array, " h"] | None
 ) -> Float[Array, "b n"]:
-    """U Vᵀ for a block of users, −inf at the flat places `hidden`."""
+    """U Vᵀ of a block of users, with −inf at the flat places `hidden`."""
     S = jnp.matmul(U, V.T, precision=jax.lax.Precision.HIGHEST)
     if hidden is None:
         return S
@@ -144,11 +149,11 @@ def scores(
 
 
 def best(S: Float[Array, "b n"], n: int) -> tuple[Float[Array, "b top"], Int[Array, "b top"]]:
-    """`jax.lax.top_k` along rows, also where XLA has no fast one.
+    """The n best scores of each row and their items: `jax.lax.top_k`, made fast for float64 on CPU too.
 
-    On CPU float32 has a selection (2 ns a score), float64 a full sort (200–400 ns). There the
-    row is cut into runs; the n best items lie in the n runs with the best maxima (a tie going
-    to the lower run, hence to the lower index), and only those are sorted.
+    On CPU, XLA has a selection for float32 (2 ns per score), but sorts whole rows of float64 (200–400 ns per score).
+    There the row is cut into runs. The n best items lie in the n runs with the best maxima (among equal maxima the
+    lower run, hence the lower index, comes first), and only those runs are sorted.
     """
     b, size = S.shape
     run = int(np.sqrt(size / n))
@@ -158,11 +163,11 @@ def best(S: Float[Array, "b n"], n: int) -> tuple[Float[Array, "b top"], Int[Arr
     runs = -(-size // run)
     padded = jnp.pad(S, ((0, 0), (0, runs * run - size)), constant_values=-jnp.inf)
     padded = padded.reshape(b, runs, run)
-    chosen = jnp.sort(jax.lax.top_k(padded.max(2), n)[1], axis=1)  # [b, n], item order
-    few = jnp.take_along_axis(padded, chosen[:, :, None], axis=1).reshape(b, n * run)
-    values, at = jax.lax.top_k(few, n)
-    items = jnp.take_along_axis(chosen, at // run, axis=1) * run + at % run
-    return values, jnp.minimum(items, size - 1)  # the padding is only ever a −inf
+    chosen = jnp.sort(jax.lax.top_k(padded.max(2), n)[1], axis=1)  # [b, n], in the order of items
+    candidates = jnp.take_along_axis(padded, chosen[:, :, None], axis=1).reshape(b, n * run)
+    values, place = jax.lax.top_k(candidates, n)
+    items = jnp.take_along_axis(chosen, place // run, axis=1) * run + place % run
+    return values, jnp.minimum(items, size - 1)  # the padding has score −inf
 
 
 @partial(jax.jit, static_argnames="n")
@@ -177,7 +182,7 @@ def _top(U, V, shown: Bool[Array, " n"] | None, hidden, kept, *, n):
 
 
 def check_shape(name: str, X: Interactions, num_users: int, num_items: int) -> None:
-    """Refuse a set that is not of U's users and V's items."""
+    """Raise ValueError unless X has U's users and V's items; `name` is for the message."""
     if X.shape != (num_users, num_items):
         raise ValueError(f"{name} is {X.shape[0]} × {X.shape[1]}, U Vᵀ {num_users} × {num_items}")
 

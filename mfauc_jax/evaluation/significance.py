@@ -1,7 +1,7 @@
-"""How far a mean over users can be trusted, and whether two models differ.
+"""Confidence intervals of means over users, and tests of whether two models differ.
 
-Users are the independent unit. All functions take per-user values (`evaluate(..., per_user=True)`);
-a NaN, a user for whom the metric is undefined, is left out.
+Users are the independent units. All functions take per-user values, as from `evaluate(..., per_user=True)`. A NaN marks
+a user for whom the metric is undefined, and is left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ Values = Mapping[str, np.ndarray]
 
 
 def normal(per_user: Values, level: float = 0.95) -> dict[str, tuple[float, float]]:
-    """mean ± z s/√u for each metric, with s the standard deviation over u users."""
+    """Confidence intervals mean ± z s/√u of each metric, with s the standard deviation over u users."""
     from scipy import stats
 
     z = float(stats.norm.ppf(0.5 + _check_level(level) / 2))
@@ -32,9 +32,9 @@ def normal(per_user: Values, level: float = 0.95) -> dict[str, tuple[float, floa
 def bootstrap(
     key: Key[Array, ""], per_user: Values, level: float = 0.95, repeats: int = 1000
 ) -> dict[str, tuple[float, float]]:
-    """Percentile intervals: the users drawn anew with replacement, the same draw for all metrics.
+    """Percentile intervals of each metric, from users drawn with replacement, the same draws for all metrics.
 
-    A draw is the number of times each user comes up; the means are one product with the values.
+    A draw is stored as the number of times each user was drawn, so the means are one product with the values.
     """
     _check_level(level)
     if repeats < 2:
@@ -71,32 +71,34 @@ def _resampled_means(
 
 
 class Paired(NamedTuple):
-    """a − b over the users who have both."""
+    """The comparison of two models, a − b, over the users who have both values."""
 
     difference: float  # mean of a − b
     low: float  # Student's confidence interval
     high: float
     t: float
-    p_t: float  # two-sided, paired t
-    p_wilcoxon: float  # two-sided, signed ranks; zero differences dropped
-    users: int
+    p_t: float  # of the two-sided paired t test
+    p_wilcoxon: float  # of the two-sided signed-rank test, which drops zero differences
+    users: int  # how many have both values
 
 
 def paired(a: Sequence | np.ndarray, b: Sequence | np.ndarray, level: float = 0.95) -> Paired:
-    """Whether two models' values of the same users differ: paired t and Wilcoxon's test.
+    """Tests of whether two models differ on the same users: paired t and Wilcoxon's signed ranks.
 
-    Without any difference both p-values are 1.
+    If all differences are 0, both p-values are 1.
     """
     from scipy import stats
 
     _check_level(level)
     a, b = np.asarray(a, float), np.asarray(b, float)
     if a.shape != b.shape or a.ndim != 1:
-        raise ValueError(f"values of shape {a.shape} and {b.shape}: one a user, the same users")
+        raise ValueError(
+            f"values of shape {a.shape} and {b.shape}: give one per user, for the same users"
+        )
     d = a - b
     d = d[~np.isnan(d)]
     if len(d) < 2:
-        raise ValueError(f"{len(d)} users have both values: a paired test needs two at least")
+        raise ValueError(f"{len(d)} users have both values: a paired test needs at least two")
     mean, error = d.mean(), d.std(ddof=1) / np.sqrt(len(d))
     half = float(stats.t.ppf(0.5 + level / 2, len(d) - 1)) * error
     t = mean / error if error > 0 else np.sign(mean) * np.inf if mean else 0.0
@@ -108,9 +110,9 @@ def paired(a: Sequence | np.ndarray, b: Sequence | np.ndarray, level: float = 0.
 
 
 def compare(per_user_a: Values, per_user_b: Values, level: float = 0.95) -> dict[str, Paired]:
-    """`paired` for every metric both have, p-values Holm-corrected over the metrics.
+    """`paired` for every metric that both have, with p-values corrected by Holm over the metrics.
 
-    The intervals are each metric's own, not corrected.
+    The intervals are not corrected.
     """
     users_a, users_b = per_user_a.get("user"), per_user_b.get("user")
     if users_a is not None and users_b is not None and not np.array_equal(users_a, users_b):
@@ -127,7 +129,7 @@ def compare(per_user_a: Values, per_user_b: Values, level: float = 0.95) -> dict
 
 
 def holm(p_values: Sequence[float] | np.ndarray) -> Float[np.ndarray, " tests"]:
-    """Holm's step-down correction: max over the smaller ones of (tests − rank) p, at most 1."""
+    """Holm's step-down correction: the largest (tests − rank) p up to each p in sorted order, at most 1."""
     p = np.asarray(p_values, float)
     if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all():
         raise ValueError(f"p-values must be one vector in [0, 1], not {p}")

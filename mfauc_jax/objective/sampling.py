@@ -111,23 +111,14 @@ def for_items(
     split with K₊, K₋ ≥ 1. The split is f s₊ : (1 − f) s₋ with f = n_j/m and s± ~ 1/N, 1/M, the sizes of the
     terms, because a split into halves has a larger variance for popular items.
 
-    Args:
-        key: consumed.
-        X: the positives.
-        weights: of X's pairs.
-        items: the items j.
-        num_users: κ_W, users per item.
-        num_items: κ_Y, positives and negatives per user.
-        columns: `X.transpose()`, or None.
+    `num_users` is κ_W, the users per item; `num_items` is κ_Y, the positives and negatives per user; `columns` is
+    `X.transpose()` or None.
     """
     drawn = draws.words(key, (items.shape[0], num_users, 1 + 2 * num_items))
 
     def one(item, bits):
-        user_bits, pos_bits, neg_bits = (
-            bits[:, 0],
-            bits[:, 1 : num_items + 1],
-            bits[:, num_items + 1 :],
-        )
+        user_bits = bits[:, 0]
+        pos_bits, neg_bits = bits[:, 1 : num_items + 1], bits[:, num_items + 1 :]
         if columns is None:
             users = weights.usable[draws.below(user_bits, weights.usable.shape[0])]
             user_weight = weights.user[users]
@@ -310,14 +301,8 @@ def _row_table(X, weights, users, slot):
 def first(bits: int, low, high, holds):
     """The first t in [low, high) where `holds(t)` is true, or high; `holds` is monotone in t.
 
-    A binary search by leaps of falling powers of two over places where `holds` is false: only the array t is
-    carried from step to step.
-
-    Args:
-        bits: number of steps; high − low must be below 2^bits.
-        low: integer array.
-        high: integer array of the same shape.
-        holds: function from an array of places to an array of booleans.
+    A binary search of `bits` steps, with high − low < 2^bits, by leaps of falling powers of two over places where
+    `holds` is false: only the array t is carried from step to step.
     """
 
     def leap(step, t):

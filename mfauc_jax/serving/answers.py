@@ -1,13 +1,31 @@
 """What a fitted model answers: lists, neighbours, scores, metrics, a certificate; in the caller's own ids."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data import ids
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation import metrics, ranking
+
+
+class _ItemsAndScores(NamedTuple):
+    items: np.ndarray
+    scores: np.ndarray
+
+
+class Lists(_ItemsAndScores):
+    """What `recommend` answers: `items, scores = …`, best first, one row per user of `.users`."""
+
+    users: np.ndarray  # whose lists these are, in the caller's ids: without those that were skipped
+
+    def __new__(cls, items: np.ndarray, scores: np.ndarray, users: Any = ()) -> "Lists":
+        """A pair that knows whose it is."""
+        made = super().__new__(cls, items, scores)
+        made.users = np.asarray(users)
+        return made
 
 
 class Recommender:
@@ -39,7 +57,8 @@ class Recommender:
         exclude_seen: bool = True,
         filter_items: Any = None,
         allow_items: Any = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+        unknown: str = "raise",
+    ) -> Lists:
         """The n best items of each user and their scores, best first.
 
         Args:
@@ -48,19 +67,43 @@ class Recommender:
             exclude_seen: leave out the positives of training.
             filter_items: items nobody is shown, or Interactions with each user's own.
             allow_items: the only items that may be shown, in the same two forms.
+            unknown: users who were not in training "raise", or are left out ("skip": one warning counts them, and
+                `.users` of the answer says whose lists are there, in the order of `users`), or get the items that
+                most users of training have ("popular": the score is the share of users). Interactions as
+                `filter_items` or `allow_items` have no row for an unknown user: they deny, and allow, nothing.
         """
-        one = np.ndim(users) == 0
-        rows = ids.places("user", self._train.user_ids, np.atleast_1d(users), self._train.num_users)
+        ids.check_unknown(unknown, "raise", "skip", "popular")
+        wanted, (m, _), names = np.atleast_1d(users), self._train.shape, self._train.user_ids
+        if unknown == "raise":
+            rows, is_known = ids.places("user", names, wanted, m), np.ones(len(wanted), bool)
+        else:
+            rows, is_known = ids.known("user", names, wanted, m)
+        deny, allow = self._item_set(filter_items), self._item_set(allow_items)
+        seen = self._train if exclude_seen else None
         items, scores = ranking.top_items(
-            self._fitted(),
-            rows,
-            n,
-            exclude=self._train if exclude_seen else None,
-            deny=self._item_set(filter_items),
-            allow=self._item_set(allow_items),
+            self._fitted(), rows[is_known], n, exclude=seen, deny=deny, allow=allow
         )
+        if unknown == "popular" and not is_known.all():
+            popular = self._popular(n, deny, allow)
+            items, scores = (
+                _placed(own, is_known, row)
+                for own, row in zip((items, scores), popular, strict=True)
+            )
+        elif not is_known.all():
+            wanted = ids.without_unknown(wanted, is_known)
         named = ids.names(self._train.item_ids, items)
-        return (named[0], scores[0]) if one else (named, scores)
+        if np.ndim(users) == 0:  # one list, which is empty if the user was skipped
+            named, scores = (named[0], scores[0]) if len(named) else (named.ravel(), scores.ravel())
+        return Lists(named, scores, wanted)
+
+    def _popular(self, n: int, deny: Any, allow: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The items that most users of training have, and the share of users who have each, [1, n]."""
+        (m, num_items), V = self._train.shape, self._fitted().V
+        share = np.bincount(np.asarray(self._train.indices), minlength=num_items) / m
+        deny = None if isinstance(deny, Interactions) else deny
+        allow = np.zeros(0, np.int64) if isinstance(allow, Interactions) else allow
+        one = Factors(jnp.ones((1, 1), V.dtype), jnp.asarray(share[:, None], V.dtype))
+        return ranking.top_items(one, [0], n, deny=deny, allow=allow)
 
     def similar_items(self, item: Any, n: int = 10) -> tuple[np.ndarray, np.ndarray]:
         """The n items nearest in angle to each given one, itself left out, and the cosines."""
@@ -82,16 +125,33 @@ class Recommender:
         columns = ids.places("item", self._train.item_ids, items, self._train.num_items)
         return np.einsum("bk,bk->b", self.user_factors_[rows], self.item_factors_[columns])
 
-    def evaluate(self, held_out: Any, **options: Any) -> dict[str, Any]:
-        """`metrics.evaluate` on held-out positives, those of training taken out of the lists."""
-        held_out = ids.over(held_out, self._train)
+    def evaluate(self, held_out: Any, *, unknown: str = "skip", **options: Any) -> dict[str, Any]:
+        """`metrics.evaluate` on held-out positives, those of training taken out of the lists.
+
+        Args:
+            held_out: what `fit` takes.
+            unknown: positives of users or items that training does not know are left out ("skip": one warning
+                counts them) or "raise".
+            options: of `metrics.evaluate`.
+        """
+        held_out = ids.over(held_out, self._train, unknown)
         return metrics.evaluate(self._fitted(), self._train, held_out, **options)
 
-    def certify(self, held_out: Any, delta: float = 0.05, **options: Any) -> Any:
-        """With probability 1 − δ, the true AUC is at least …: see `certificate.certify`."""
+    def certify(
+        self, held_out: Any, delta: float = 0.05, *, unknown: str = "skip", **options: Any
+    ) -> Any:
+        """With probability 1 − δ, the true AUC is at least …: see `certificate.certify`.
+
+        Args:
+            held_out: what `fit` takes.
+            delta: δ.
+            unknown: as in `evaluate`. What is left out is not certified either: the claim is about users and items
+                of training.
+            options: of the certificate.
+        """
         from mfauc_jax.certify import certificate
 
-        held_out = ids.over(held_out, self._train)
+        held_out = ids.over(held_out, self._train, unknown)
         return certificate.certify(self._fitted(), self._train, held_out, delta=delta, **options)
 
     @property
@@ -103,3 +163,10 @@ class Recommender:
         if items is None or isinstance(items, Interactions):
             return items
         return ids.places("item", self._train.item_ids, np.atleast_1d(items), self._train.num_items)
+
+
+def _placed(own: np.ndarray, is_known: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The rows of `own` where `is_known`, the one row `other` elsewhere."""
+    whole = np.repeat(other, len(is_known), axis=0)
+    whole[is_known] = own
+    return whole

@@ -11,7 +11,7 @@ hnswlib: `hnswlib.Index("ip", dim)`, whose distance is one minus the score.
 
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -61,7 +61,7 @@ def frames(
     """
     import polars as pl
 
-    users = _users(model, users)
+    users = _users(model, users, options)
     for block in ranking.blocks(len(users), BLOCK):
         items, scores = model.recommend(users[block], n, **options)
         real = np.isfinite(scores)
@@ -80,6 +80,7 @@ def table(
     kind = pathlib.Path(path).suffix.lower()
     if kind not in (".parquet", ".csv"):
         raise ValueError(f"{path} ends in {kind!r}: choose .parquet or .csv")
+    users = _users(model, users, options)
     if kind == ".csv":
         header = True
         with atomic.text_file(path) as file:
@@ -89,7 +90,7 @@ def table(
         return
     from polars.io.plugins import register_io_source
 
-    schema = next(frames(model, _users(model, users)[:1], n, **options)).schema
+    schema = next(frames(model, users[:1], n, **options)).schema
 
     def source(with_columns, predicate, n_rows, batch_size):
         del with_columns, predicate, n_rows, batch_size  # polars may filter what it is given
@@ -108,7 +109,8 @@ def trec_run(
     **options: Any,
 ) -> None:
     """Write a TREC run: `user Q0 item rank score tag` per line. Ids must be free of white space."""
-    names = {"tag": np.array([tag]), "user": _users(model, users), "item": item_vectors(model).ids}
+    users = _users(model, users, options)
+    names = {"tag": np.array([tag]), "user": users, "item": item_vectors(model).ids}
     for kind, given in names.items():
         for name in given.tolist() if given.dtype.kind == "U" else []:
             if name.split() != [name]:
@@ -124,12 +126,19 @@ def trec_run(
             )
 
 
-def _users(model: Recommender, users: Any) -> np.ndarray:
+def _users(model: Recommender, users: Any, options: Mapping[str, Any] | None = None) -> np.ndarray:
+    """Whose lists are written: an unknown id raises before anything is, unless `options` skip it or make it popular."""
     m, names = len(model.user_factors_), model.train_.user_ids
     if users is None:
         return np.arange(m) if names is None else names
-    users = np.atleast_1d(users)
-    ids.places("user", names, users, m)  # an unknown id raises before anything is written
+    users, unknown = np.atleast_1d(users), (options or {}).get("unknown", "raise")
+    ids.check_unknown(unknown, "raise", "skip", "popular")
+    if unknown == "raise":
+        ids.places("user", names, users, m)
+    if unknown == "skip":
+        users = ids.without_unknown(users, ids.known("user", names, users, m)[1])
+        if not len(users):
+            raise ValueError("none of the users was in training: there is no list to write")
     return users
 
 

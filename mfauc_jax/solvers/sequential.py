@@ -52,15 +52,16 @@ class Sequential(base.Solver):
     step_rule: str = choice(
         "rows",
         RULES,
-        help="what α multiplies; rows: m ∂u_i and n ∂v_j; the others are in solvers/sequential.py, RULES",
+        help="what α multiplies: rows, m ∂u_i and n ∂v_j; unit, the gradient's direction; thousand, 1000 times it;"
+        " plain, the gradient",
     )
     fixed_order: bool = flag(
         False,
-        help="one permutation for the whole fit, as the authors did; else new ones per iteration (E18)",
+        help="one permutation for the whole fit, as in the authors' code; else new ones per iteration (E18)",
     )
     new_user: bool = flag(
         False,
-        help="∂v_j sees the new u_i, as the authors had it; else both gradients see the old factors (E20)",
+        help="∂v_j sees the new u_i, as in the authors' code; else both gradients see the old factors (E20)",
     )
     stratified: bool = flag(
         False, help="users with and without item j are drawn separately, for less variance"

@@ -64,9 +64,17 @@ class Watcher:
 
     @classmethod
     def of(
-        cls, watch: Watch, problem: Problem, solver: Solver, validation: Any = None
+        cls,
+        watch: Watch,
+        X: Interactions,
+        problem: Callable[[], Problem],
+        solver: Solver,
+        validation: Any = None,
     ) -> "Watcher | None":
-        """What `watch` wants of a fit of `problem`, with held-out positives to validate on; None if nothing."""
+        """What `watch` wants of a fit to X, with held-out positives to validate on; None if it wants nothing.
+
+        `problem` assembles what is minimised, which only the exact objective needs.
+        """
         if watch.patience is not None and validation is None:
             raise ValueError(
                 f"patience = {watch.patience} counts validations: pass fit(X, validation=…)"
@@ -80,12 +88,13 @@ class Watcher:
             )
         theta = measured = None
         if watch.objective_every:
-            objective = solver.stages(problem.objective)[-1]
-            plan = exact.plan(objective, problem.X, problem.weights)
+            whole = problem()
+            objective = solver.stages(whole.objective)[-1]
+            plan = exact.plan(objective, X, whole.weights)
             theta = partial(_theta, objective, plan)
         if validation is not None:
-            held_out = ids.over(validation, problem.X)
-            measured = partial(_metrics, problem.X, held_out, watch.metric)
+            held_out = ids.over(validation, X, unknown="skip")
+            measured = partial(_metrics, X, held_out, watch.metric)
         return cls(watch, theta, measured)
 
     def record(self, factors: Callable[[], Factors], iteration: int, last: int) -> dict[str, float]:
@@ -131,4 +140,10 @@ def _theta(objective: Objective, plan: exact.Plan, found: Factors) -> Any:
 def _metrics(
     X: Interactions, held_out: Interactions, metric: Any, found: Factors
 ) -> dict[str, float]:
-    return metrics.scores(found, X, held_out, metric, usual=(1, 5, 10))
+    scores, name = (
+        metrics.scores(found, X, held_out, metric, usual=(1, 5, 10)),
+        formulas.name_of(metric),
+    )
+    if math.isnan(scores.get(name, math.nan)):
+        raise ValueError(f"{name} has no value for any user of validation: watch another metric")
+    return scores

@@ -1,1 +1,1 @@
-"""The paper's parallel algorithm: the design of the blocks, where they lie, what a visit does, the solver."""
+"""The paper's parallel algorithm: the design of the blocks, their placement on devices, visits, the solver."""

@@ -1,6 +1,6 @@
-"""Where the parts of a blockwise fit lie: users by blocks on their devices, item vectors on all.
+"""Placement of a blockwise fit on devices: blocks of users on one device each, vectors over items on all.
 
-Everything here runs on the host, once a fit. A process sees its own users and no others'.
+Everything here runs on the host, once per fit. A process sees its own users only.
 """
 
 import dataclasses
@@ -27,31 +27,31 @@ SPLIT, WHOLE = PartitionSpec(AXIS), PartitionSpec()
 
 
 class Users(NamedTuple):
-    """What belongs to row blocks and stays at home; the first axis is the d blocks."""
+    """The data of the row blocks, which stay on their devices; the first axis is over the d blocks."""
 
-    items: Int[Array, "d E"]  # positives, row by row; padding is the item after the last
-    rows: Int[Array, "d E"]  # the user within the block; padding is the user after the last
+    items: Int[Array, "d E"]  # the positives row by row; padding has the number of items
+    rows: Int[Array, "d E"]  # the user within the block; padding has the number of users
     g: Float[Array, "d E"] | None  # None: 1/N_i
     length: Int[Array, "d u"]  # N_i
     neg_mass: Float[Array, "d u"]
-    weight: Float[Array, "d u"]  # w_i; 0 for users nothing can be learnt from, and for padding
-    reg: Float[Array, "d u"] | None  # λ_i and σ_i − 1 where they differ between users
-    spread: Float[Array, "d u"] | None
+    weight: Float[Array, "d u"]  # w_i; 0 for users who are not usable, and for padding
+    reg: Float[Array, "d u"] | None  # λ_i; None: the same for all users
+    spread: Float[Array, "d u"] | None  # σ_i − 1; None: the same for all users
 
 
 class Items(NamedTuple):
-    """What every device knows of all items, padded to a multiple of d."""
+    """The vectors over all items that every device has, padded to a multiple of d."""
 
-    b: Float[Array, "n"]  # 0 for padding, which is drawn but counts for nothing
+    b: Float[Array, "n"]  # 0 for padding, which is drawn but has no weight
     stratum: Int[Array, "n"]
-    together: Float[Array, "S"]
-    reg: Float[Array, "n"] | None
+    together: Float[Array, "S"]  # see `design.together`
+    reg: Float[Array, "n"] | None  # λ_j; None: the same for all items
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """The matrix as blocks of rows."""
+    """The data of a blockwise fit, on the devices."""
 
     users: Users
     items: Items
@@ -60,13 +60,15 @@ class Data:
 
 
 def mesh(num_blocks: int, devices: int | None = None) -> Mesh:
-    """The first `devices` devices in a ring; by default as many as there are and divide d."""
+    """The first `devices` devices as a ring; None: the largest number of devices that divides d."""
     known = jax.devices()
     if devices is None and jax.process_count() == 1:
         devices = max(c for c in range(1, len(known) + 1) if num_blocks % c == 0)
     devices = len(known) if devices is None else devices
     if not 1 <= devices <= len(known):
-        raise ValueError(f"devices = {devices} must be in 1 … {len(known)}, what JAX sees")
+        raise ValueError(
+            f"devices = {devices} must be in 1 … {len(known)}, the number that JAX sees"
+        )
     if num_blocks % devices:
         raise ValueError(f"blocks = {num_blocks} must be a multiple of the {devices} devices")
     return Mesh(np.array(known[:devices]), (AXIS,), axis_types=(AxisType.Auto,))
@@ -75,7 +77,7 @@ def mesh(num_blocks: int, devices: int | None = None) -> Mesh:
 def start(
     key: Key[Array, ""], num_users: int, num_items: int, rank: int, scale: float, num_blocks: int
 ) -> Factors:
-    """N(0, scale²) entries, block by block: a process draws its own users' rows and no others."""
+    """N(0, scale²) entries, drawn block by block, so that a process draws the rows of its own users only."""
     users = Rows(num_users, num_blocks)
     key_users, key_items = jax.random.split(key)
     keys = [jax.random.fold_in(key_users, users.first + a) for a in range(len(users.sizes))]
@@ -85,12 +87,12 @@ def start(
 
 
 class Rows:
-    """Where the users of this process are: its blocks have `blocks.sizes` users, padded to one size."""
+    """The blocks of users of this process: their sizes as `design.sizes` gives them, padded to the largest."""
 
     def __init__(self, num_users: int, d: int):
         count, me = jax.process_count(), jax.process_index()
-        held = host.everyone(np.int32(num_users))
-        sizes = design.sizes(int(held.sum()), d)
+        by_process = host.everyone(np.int32(num_users))
+        sizes = design.sizes(int(by_process.sum()), d)
         self.most = int(sizes.max())
         self.sizes = np.split(sizes, count)[me]
         self.first = me * d // count
@@ -98,15 +100,15 @@ class Rows:
         if self.sizes.sum() != num_users:
             raise ValueError(
                 f"process {me} holds {num_users} users, but its {d // count} of the {d} blocks of "
-                f"{held.sum()} users have {self.sizes.sum()}: load the rows distributed.users gives"
+                f"{by_process.sum()} users have {self.sizes.sum()}: load the rows that distributed.users gives"
             )
 
     def real(self) -> np.ndarray:
-        """Places of this process's padded blocks that hold a user, in order."""
+        """The places of this process's padded blocks that hold a user, in ascending order."""
         return np.flatnonzero((np.arange(self.most)[None, :] < self.sizes[:, None]).reshape(-1))
 
     def blocked(self, values: np.ndarray, fill: Any = 0) -> np.ndarray:
-        """One row a user as [blocks here, users in a block, …]."""
+        """Values with one row per user as an array [blocks of this process, users per block, …]."""
         shape = (len(self.sizes) * self.most, *values.shape[1:])
         padded = np.full(shape, fill, values.dtype)
         padded[self.real()] = values
@@ -116,9 +118,14 @@ class Rows:
 def prepare(
     d: int, ring: Mesh, objective: Objective, X: Interactions, weights: PairWeights
 ) -> Data:
-    """The matrix, its weights and penalties where the devices of `ring` want them.
+    """The data, the weights and the penalties, placed on the devices of `ring`.
 
-    `objective.reg` is a Reg.
+    Args:
+        d: number of blocks.
+        ring: as from `mesh`.
+        objective: its `reg` must be a Reg.
+        X: the positives of this process's users.
+        weights: of X's pairs.
     """
     place = partial(on_mesh, ring)
     total = host.total(np.int32(X.num_users))
@@ -139,11 +146,11 @@ def prepare(
         if g is not None:
             g[a, : high - low] = np.asarray(weights.g)[low:high]
 
-    def home(values: Any, fill: Any = 0) -> Any:
+    def in_blocks(values: Any, fill: Any = 0) -> Any:
         return place(rows.blocked(np.asarray(values), fill), d)
 
     def by_user(values: Any) -> Any:
-        return home(values) if np.ndim(values) else None
+        return in_blocks(values) if np.ndim(values) else None
 
     def by_item(values: Any) -> Any:
         return place(np.pad(np.asarray(values), (0, padded - X.num_items)), spec=WHOLE)
@@ -157,9 +164,9 @@ def prepare(
             place(items, d),
             place(users, d),
             None if g is None else place(g, d),
-            home(X.row_lengths),
-            home(weights.neg_mass, 1),
-            home(weights.user),
+            in_blocks(X.row_lengths),
+            in_blocks(weights.neg_mass, 1),
+            in_blocks(weights.user),
             by_user(objective.reg.user),
             by_user(objective.spread),
         ),
@@ -177,7 +184,7 @@ def prepare(
 def on_mesh(
     mesh: Mesh, local: np.ndarray, whole: int | None = None, spec: PartitionSpec = SPLIT
 ) -> Array:
-    """A host array on the mesh. With `whole` rows in all, `local` is this process's part of them."""
+    """A host array placed on the mesh; if `whole` is given, `local` is this process's part of that many rows."""
     shape = local.shape if whole is None else (whole, *local.shape[1:])
     first = 0 if whole is None else jax.process_index() * (whole // jax.process_count())
 

@@ -1,21 +1,20 @@
 """The paper's parallel algorithm (Section 2.2) over a mesh of devices, in one process or many.
 
-Users and items are cut into d blocks each. An iteration visits every one of the d × d blocks once, in d
-rounds of d that share no row and no column (`design.schedule`); a visit is the minibatch route on the
-positives and negatives inside the block. Users stay where they are; blocks of items travel round the
-ring of devices. Which items share a block is drawn anew in every iteration.
+Users and items are cut into d blocks each. An iteration visits every one of the d × d blocks once, in d rounds of d
+blocks that share no row and no column (`design.schedule`). A visit runs the minibatch solver on the positives and
+negatives inside the block. Users stay on their devices; blocks of items travel round the ring of devices. In every
+iteration the items are assigned to blocks anew.
 
-Paper: rows are reassigned too; here: users are dealt to blocks once a fit, so that a process can hold
-its own users only. A user's pairs depend on the *column* block alone, so nothing is lost but the
-order of updates.
+Paper: rows are reassigned too; here: users are dealt to blocks once per fit, so that a process holds its own users
+only. A user's pairs depend on the *column* block alone, so only the order of the updates differs.
 
-What makes it the objective of Eq. 3 (docs/derivations.md#blocks): item p is in one block of an iteration, and negative q
-meets it there with probability about 1/d, so that L(γ_pq) counts for about d (`design.together`). Within
-a block κ items are drawn uniformly and weighted by how many there are. Over an iteration the gradients
-add up to m ∂θ/∂u_i and n ∂θ/∂v_j in expectation for φ = identity, any g, λ and spread. tanh sees an inner
-sum over a part of the negatives and is biased, as for every sample (docs/derivations.md#tanh-bias).
+Why this minimises Eq. 3 (docs/derivations.md#blocks): in an iteration, item p is in one block, and negative q is in the
+same block with probability about 1/d, so L(γ_pq) gets a weight of about d (`design.together`). Within a block, κ items
+are drawn uniformly and weighted by the number of items there. Over an iteration the gradients add up to m ∂θ/∂u_i and
+n ∂θ/∂v_j in expectation, for φ = identity and any g, λ and spread. With φ = tanh the inner sum is over a part of the
+negatives, which gives a bias, as for every sample (docs/derivations.md#tanh-bias).
 
-d blocks run on any number of devices that divides d and end with the same factors.
+The number of devices must divide d; it does not change the factors.
 """
 
 from functools import partial
@@ -41,28 +40,31 @@ from mfauc_jax.solvers.blockwise.placement import SPLIT, WHOLE, Data
 class Blockwise(minibatch.Sampled):
     """The paper's parallel algorithm: minibatches within d × d blocks, on devices and across processes.
 
-    What a user draws is shared out among its d visits; users come in the order of `design.deal`.
+    The draws of a user are divided among its d visits. The users must come in the order of `design.deal`.
     """
 
     in_processes = True
     blocks: int = size(4, most=2**16, help="d, rows and columns are cut into d × d blocks")
     devices: int | None = size(
-        None, optional=True, identity=False, help="how many to use; None: as many as divide d"
+        None,
+        optional=True,
+        identity=False,
+        help="how many devices to use; None: as many as divide d",
     )
 
     def mesh(self) -> Mesh:
-        """The devices, whose number divides d."""
+        """The ring of devices; their number divides d."""
         return placement.mesh(self.blocks, self.devices)
 
     def order(self, X: Interactions, seed: int) -> np.ndarray | None:
-        """Users dealt to blocks; processes are given theirs in order (`distributed.users`)."""
+        """The users dealt to blocks, [m]; None in several processes, where `distributed.users` gives the order."""
         if jax.process_count() > 1:
             return None
         design.check(self.blocks, *X.shape)
         return design.deal(design.deal_key(seed), np.asarray(X.row_lengths), self.blocks)
 
     def start(self, start: base.Start, key, X: Interactions, rank: int) -> Factors:
-        """Gaussian rows block by block, so that a process draws its own users' only; others in one process."""
+        """Gaussian rows block by block, so that a process draws its own users only; other starts need one process."""
         if isinstance(start, base.Gaussian):
             return placement.start(key, *X.shape, rank, start.scale, self.blocks)
         if jax.process_count() > 1:
@@ -72,39 +74,39 @@ class Blockwise(minibatch.Sampled):
         return start.draw(key, X, rank)
 
     def seen_by_step(self, objective: Objective) -> Objective:
-        """λ and σ without those by row, which lie with their rows on the devices."""
+        """The objective with 0 for each λ and σ − 1 that is given per row: those are in the data, with their rows."""
         reg = _by_side(objective.reg)
         scalars = Reg(*(0.0 if np.ndim(part) else part for part in reg))
         spread = 0.0 if np.ndim(objective.spread) else objective.spread
         return objective._replace(reg=scalars, spread=spread)
 
     def for_update(self) -> base.Solver:
-        """The same steps in one block."""
+        """A Minibatch with the same settings: the same steps, in one block."""
         own = minibatch.Minibatch.specs()
         return minibatch.Minibatch(
             **{n: v for n, v in self.get_params(deep=False).items() if n in own}
         )
 
     def prepare(self, problem: Problem) -> Data:
-        """The matrix as blocks of rows, where the devices want them."""
+        """The data as blocks of rows, placed on the devices."""
         objective = problem.objective._replace(reg=_by_side(problem.objective.reg))
         return placement.prepare(self.blocks, self.mesh(), objective, problem.X, problem.weights)
 
     def init(self, problem: Problem, factors: Factors) -> base.State:
-        """The start, dealt to the devices."""
+        """The start, placed on the devices."""
         del problem
         d, optimiser, mesh = self.blocks, self.make_optimiser(), self.mesh()
         place = partial(placement.on_mesh, mesh)
         users = placement.Rows(factors.U.shape[0], d)
         U = place(users.blocked(np.asarray(factors.U)).reshape(-1, factors.U.shape[1]), users.all)
         V = np.pad(np.asarray(factors.V), ((0, -factors.V.shape[0] % d), (0, 0)))
-        home = Factors(U, place(V))
-        memory = tuple(_like(optimiser.init, F, mesh) for F in home)
+        placed = Factors(U, place(V))
+        memory = tuple(_like(optimiser.init, F, mesh) for F in placed)
         copy = jax.jit(lambda tree: jax.tree.map(lambda a: a + 0, tree))
-        return base.State(home, copy(home), place(np.zeros((), int), spec=WHOLE), memory)
+        return base.State(placed, copy(placed), place(np.zeros((), int), spec=WHOLE), memory)
 
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
-        """One iteration: every block once."""
+        """One iteration: a visit of every one of the d × d blocks."""
         key_items, key_visits = jax.random.split(key)
         block = design.assign(key_items, data.items.stratum, self.blocks)
         item_at = jnp.argsort(block, stable=True)  # block by block, in the catalogue's order
@@ -143,11 +145,11 @@ def _by_side(reg: Any) -> Reg:
 
 
 def _spec(leaf: Any) -> PartitionSpec:
-    """Rows are dealt out, an optimiser's scalars are everybody's."""
+    """Arrays are split by rows; an optimiser's scalars are on every device."""
     return SPLIT if leaf.ndim else WHOLE
 
 
 def _like(init: Any, table: Array, mesh: Mesh) -> Any:
-    """An optimiser's state with its rows where the table's rows are."""
+    """An optimiser's state whose rows are on the same devices as the rows of the table."""
     specs = jax.tree.map(_spec, jax.eval_shape(init, table))
     return jax.jit(init, out_shardings=jax.tree.map(partial(NamedSharding, mesh), specs))(table)

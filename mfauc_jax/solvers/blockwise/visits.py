@@ -1,4 +1,4 @@
-"""One device's part of a blockwise iteration: its blocks of users meet every block of items in turn."""
+"""One device's part of a blockwise iteration: it visits its blocks of users with every block of items in turn."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,25 +17,33 @@ from mfauc_jax.solvers.blockwise.placement import AXIS, Items, Users
 
 
 class Shared(NamedTuple):
-    """What every device needs of an iteration."""
+    """What every device needs to run an iteration."""
 
     key: Key[Array, ""]
-    solver: Any  # the Blockwise
+    solver: Any  # the Blockwise, whose module imports this one
     objective: Objective
-    scale: Float[Array, ""]
+    scale: Float[Array, ""]  # n over the number of usable users
     items: Items
     item_at: Int[Array, "n"]  # the item of each place, block by block
     place_of: Int[Array, "n"]  # the place of each item
 
 
 def on_device(ring: int, row_bits: int, tables, users: Users, shared: Shared):
-    """One device's part: fetch its blocks of items, d rounds of visits, send them home."""
+    """One device's part of an iteration: fetch its blocks of items, make d rounds of visits, send the items back.
+
+    Args:
+        ring: number of devices.
+        row_bits: X.row_bits over all processes.
+        tables: this device's part of the factors and of the optimiser's states.
+        users: this device's row blocks.
+        shared: the same on every device.
+    """
     d = shared.solver.blocks
     here, me = d // ring, jax.lax.axis_index(AXIS)
     n, u = shared.item_at.shape[0], users.length.shape[1]
     size = n // d
 
-    def mine(places):  # this device's part of a vector over all items
+    def mine(places):  # this device's part of a vector over items
         return jax.lax.dynamic_slice_in_dim(places, me * here * size, here * size)
 
     (U, V), (user_memory, item_memory), _ = tables
@@ -46,7 +54,7 @@ def on_device(ring: int, row_bits: int, tables, users: Users, shared: Shared):
 
     def round_(r, by_block):
         columns = (rows + r) % d  # design.schedule
-        keys = jax.vmap(lambda at: jax.random.fold_in(shared.key, at))(rows * d + columns)
+        keys = jax.vmap(lambda block: jax.random.fold_in(shared.key, block))(rows * d + columns)
         visited = jax.lax.map(
             lambda args: _visit(row_bits, shared, *args), (keys, columns, by_block, users, entries)
         )
@@ -60,34 +68,34 @@ def on_device(ring: int, row_bits: int, tables, users: Users, shared: Shared):
 
 
 def _cut(here: int, leaf: Array) -> Array:
-    """Rows block by block; a scalar once a block."""
+    """An array cut into blocks of rows; a scalar repeated once per block."""
     if not leaf.ndim:
         return jnp.broadcast_to(leaf, (here,))
     return leaf.reshape(here, -1, *leaf.shape[1:])
 
 
 def _join(leaf: Array) -> Array:
-    """The inverse of `_cut`: every visit counted alike, so scalars are equal."""
+    """The inverse of `_cut`; an optimiser's scalars are equal in all blocks, which were visited equally often."""
     return leaf[0] if leaf.ndim == 1 else leaf.reshape(-1, *leaf.shape[2:])
 
 
 def _fetch(wanted: Int[Array, "rows"], tables: Any, ring: int) -> Any:
-    """The rows `wanted` of tables that lie spread over the ring, as their parts pass by.
+    """The rows `wanted` of tables that are spread over the ring, picked while the parts pass by.
 
-    Memory stays at two parts of a table; every device receives each other's part once.
+    A device keeps no more than two parts of a table, and receives the part of every other device once.
     """
     size, me = wanted.shape[0], jax.lax.axis_index(AXIS)
 
     def hop(h, carry):
-        passing, found = carry
-        at = wanted - (me + h) % ring * size
-        here = (at >= 0) & (at < size)
-        at = jnp.clip(at, 0, size - 1)
+        passing, picked = carry
+        place = wanted - (me + h) % ring * size
+        here = (place >= 0) & (place < size)
+        place = jnp.clip(place, 0, size - 1)
 
         def pick(part, kept):
-            return jnp.where(here[:, None], part[at], kept) if part.ndim else part
+            return jnp.where(here[:, None], part[place], kept) if part.ndim else part
 
-        return _send(passing, ring), jax.tree.map(pick, passing, found)
+        return _send(passing, ring), jax.tree.map(pick, passing, picked)
 
     if ring == 1:
         return jax.tree.map(lambda part: part[wanted] if part.ndim else part, tables)
@@ -95,29 +103,29 @@ def _fetch(wanted: Int[Array, "rows"], tables: Any, ring: int) -> Any:
 
 
 def _send(tree: Any, ring: int) -> Any:
-    """Everything to the device before, from the device after."""
+    """Send every leaf to the previous device of the ring, and receive that of the next."""
     back = [(i, (i - 1) % ring) for i in range(ring)]
     return jax.tree.map(lambda a: jax.lax.ppermute(a, AXIS, back), tree)
 
 
 def _pass_on(blocks_here: Any, ring: int) -> Any:
-    """Each row block gets the next column block: all but the last from this device."""
+    """Give each row block the next column block: only that of the last row block comes from another device."""
     first = jax.tree.map(lambda a: a[:1], blocks_here)
     arriving = first if ring == 1 else _send(first, ring)
     return jax.tree.map(lambda a, b: jnp.concatenate([a[1:], b]), blocks_here, arriving)
 
 
 class Entries(NamedTuple):
-    """The positives of a row block sorted by column block, then user, then place."""
+    """The positives of a row block, sorted by column block, then by user, then by place."""
 
-    start: Int[Array, "d_plus_1"]  # where each column block's begin
+    start: Int[Array, "d_plus_1"]  # where the entries of each column block begin
     rows: Int[Array, "E"]
     places: Int[Array, "E"]  # within their column block
     g: Float[Array, "E"] | None
 
 
 def _partition(d: int, size: int, u: int, place_of: Int[Array, "n"], users: Users) -> Entries:
-    """The row block's positives by today's column blocks; a stable sort keeps rows in order."""
+    """The positives of a row block by the column blocks of this iteration; a stable sort keeps the rows in order."""
     place = place_of.at[users.items].get(mode="fill", fill_value=d * size)  # padding goes last
     order = jnp.argsort(place // size, stable=True)
     sorted_place = place[order]
@@ -127,17 +135,16 @@ def _partition(d: int, size: int, u: int, place_of: Int[Array, "n"], users: User
 
 
 def _visit(row_bits: int, shared: Shared, key, column, tables, users: Users, entries: Entries):
-    """The minibatch route on one block: every usable user once, in random batches."""
+    """The minibatch solver on one block: every usable user once, in random batches."""
     (U, user_memory), (V, item_memory), solver = *tables, shared.solver
     d, count, size = solver.blocks, U.shape[0], V.shape[0]
-    P, Q = _share(solver.num_pos, d), _share(solver.num_neg, d, 2)  # two negatives have a spread
+    P, Q = _share(solver.num_pos, d), _share(solver.num_neg, d, 2)  # the spread needs two negatives
     optimiser, objective = solver.make_optimiser(), shared.objective
-    X = Interactions(
-        _row_starts(entries, column, count), entries.places, None, size, row_bits
-    )  # the block as a matrix of its own
+    # the block as a matrix of its own
+    X = Interactions(_row_starts(entries, column, count), entries.places, None, size, row_bits)
     usable = users.weight > 0
     dtype = users.weight.dtype
-    drawn_from = PairWeights(
+    block_weights = PairWeights(
         users.neg_mass,
         users.neg_mass,
         users.neg_mass,
@@ -154,31 +161,35 @@ def _visit(row_bits: int, shared: Shared, key, column, tables, users: Users, ent
     reg_item = jnp.broadcast_to(reg_item, (size,)) / (d * jnp.maximum(usable.sum(), 1))
     reg_user = objective.reg.user if users.reg is None else users.reg
     spread = objective.spread if users.spread is None else users.spread
-    within = objective._replace(spread=jnp.broadcast_to(spread, (count,)))
+    block_objective = objective._replace(spread=jnp.broadcast_to(spread, (count,)))
     length = jnp.maximum(users.length, 1)
-    pull_user = jnp.broadcast_to(reg_user, (count,)) / length
+    user_ridge = jnp.broadcast_to(reg_user, (count,)) / length
 
     def one(tables, drawn):
-        key, at, fresh = drawn
-        sample = sampling.uniform(key, X, drawn_from, at, P, Q)
-        inside = X.row_lengths[at].astype(dtype)  # N_iC, 0 is fine: then only λ and the spread act
-        others = size - inside
+        key, members, real = drawn
+        sample = sampling.uniform(key, X, block_weights, members, P, Q)
+        num_positives = X.row_lengths[members].astype(
+            dtype
+        )  # N_iC; where it is 0, only λ and the spread act
+        num_negatives = size - num_positives
         if entries.g is None:
-            g_pos = jnp.broadcast_to((inside / length[at])[:, None], sample.pos.shape)
+            g_pos = jnp.broadcast_to((num_positives / length[members])[:, None], sample.pos.shape)
         else:
-            repeated = jnp.broadcast_to(at[:, None], sample.pos.shape)
-            _, slot = sampling.contains(X, repeated, sample.pos)
-            g_pos = inside[:, None] * entries.g[slot]
-        g_neg = d * b[sample.neg] * (others / users.neg_mass[at])[:, None]
+            user_of_draw = jnp.broadcast_to(members[:, None], sample.pos.shape)
+            _, slot = sampling.contains(X, user_of_draw, sample.pos)
+            g_pos = num_positives[:, None] * entries.g[slot]
+        g_neg = d * b[sample.neg] * (num_negatives / users.neg_mass[members])[:, None]
         sample = sample._replace(g_pos=g_pos / P, g_neg=g_neg / Q)
         if d > 1:
             sample = sample._replace(pairs=_pairs(d, stratum, together, sample))
-        # λ_j: each usable user of the block pulls by an equal share, over the odds of being drawn
-        pull_pos = reg_item[sample.pos] * inside[:, None] / P
-        pull_neg = reg_item[sample.neg] * others[:, None] / Q
-        pulls = pull_user[at] * inside, jnp.concatenate([pull_pos, pull_neg], 1)
-        fresh = fresh & usable[at]
-        after = minibatch.descend(optimiser, within, tables, sample, fresh, pulls, shared.scale)
+        # λ_j: an equal share per usable user of the block, over the expected number of draws
+        pos_ridge = reg_item[sample.pos] * num_positives[:, None] / P
+        neg_ridge = reg_item[sample.neg] * num_negatives[:, None] / Q
+        ridge = user_ridge[members] * num_positives, jnp.concatenate([pos_ridge, neg_ridge], 1)
+        real = real & usable[members]
+        after = minibatch.descend(
+            optimiser, block_objective, tables, sample, real, ridge, shared.scale
+        )
         return after, None
 
     per_batch = solver.replace(num_pos=P, num_neg=Q).users_per_batch(count, size)
@@ -189,12 +200,12 @@ def _visit(row_bits: int, shared: Shared, key, column, tables, users: Users, ent
 
 
 def _share(draws: int, d: int, least: int = 1) -> int:
-    """What one of d visits draws, so that an iteration costs the same for any d."""
+    """The number of draws per visit, one d-th of `draws`: an iteration then costs the same for any d."""
     return draws if d == 1 else max(-(-draws // d), least)
 
 
 def _row_starts(entries: Entries, column, count: int) -> Int[Array, "u_plus_1"]:
-    """Where each user's positives within the column block begin."""
+    """Where the positives of each user in the column block begin, [u + 1]."""
     users = jnp.arange(count + 1)
     low, high = entries.start[column], entries.start[column + 1]
     bits = entries.rows.shape[0].bit_length()
@@ -203,7 +214,7 @@ def _row_starts(entries: Entries, column, count: int) -> Int[Array, "u_plus_1"]:
 
 
 def _pairs(d: int, stratum, together, sample: sampling.Sample) -> sampling.Pairs:
-    """1, or more for two items of a stratum, which meet less often (`design.together`)."""
+    """Weights of pairs: 1, or more for two items of one stratum, which share a block less often (`design.together`)."""
 
     def against(items):
         same = stratum[items][:, :, None] == stratum[sample.neg][:, None, :]

@@ -1,0 +1,190 @@
+"""The content of files, plain or compressed: gzip, bzip2, xz, zstandard, and zip with one member that matters.
+
+What a file is, its first bytes tell. Nothing is unpacked beyond `LARGEST` bytes, or `RATIO` times its size: such a
+file is damaged or made to fill the memory.
+"""
+
+import bz2
+import gzip
+import importlib
+import io
+import lzma
+import os
+import pathlib
+import zipfile
+from collections.abc import Callable
+from typing import IO, Any, NamedTuple
+
+LARGEST = 4 * 2**30  # bytes of unpacked content
+RATIO = 200  # of unpacked to packed bytes; ratings are packed 3 to 50 times smaller
+SMALL = 2**26  # bytes below which the ratio does not matter
+CHUNK = 2**22
+ENDINGS = (".gz", ".bz2", ".xz", ".zst", ".zstd", ".zip")
+FOREIGN = {  # first bytes of what is not a file of ratings
+    b"\xd0\xcf\x11\xe0": "an Excel workbook: save it as .csv",
+    b"SQLite format 3": "an SQLite database: export the table as .csv",
+    b"Rar!": "a rar archive: unpack it first",
+    b"7z\xbc\xaf": "a 7z archive: unpack it first",
+    b"%PDF": "a PDF document",
+}
+BESIDE_THE_POINT = ("__macosx/", "readme", "license", ".ds_store", "thumbs.db")
+
+
+class Content(NamedTuple):
+    """What a file holds once it is unpacked."""
+
+    name: str  # without the endings of compressions; in an archive, the member's
+    data: bytes
+    member: str | None = None  # of an archive
+
+
+def plain_name(path: pathlib.PurePath) -> str:
+    """The name without the endings that tell a compression."""
+    name = path.name
+    while name.lower().endswith(ENDINGS):
+        name = name[: name.rindex(".")]
+    return name
+
+
+def read(path: pathlib.Path, is_ratings: Callable[[str], bool] = lambda name: True) -> Content:
+    """The content of a file.
+
+    Args:
+        path: the file; `archive.zip/member` names a member of an archive.
+        is_ratings: whether a name is one that a file of ratings may have, to choose among members.
+    """
+    archive = next((p for p in path.parents if p.suffix.lower() == ".zip" and p.is_file()), None)
+    if archive is not None and not path.exists():
+        return _member(
+            archive, archive.read_bytes(), is_ratings, path.relative_to(archive).as_posix()
+        )
+    check(path)
+    raw, name = path.read_bytes(), plain_name(path)
+    if raw.startswith(b"PK\x03\x04") and not path.name.lower().endswith(".npz"):
+        return _member(path, raw, is_ratings)
+    return Content(name, _unpacked(path, raw))
+
+
+def check(path: pathlib.Path) -> None:
+    """Refuse what is not a file that can be read."""
+    if path.is_dir():
+        found = sorted(p.name for p in path.iterdir() if not p.name.startswith((".", "_")))
+        there = ", ".join(found[:9]) + (", …" if len(found) > 9 else "")
+        raise IsADirectoryError(
+            f"{path} is a folder: name the file of ratings in it ({there or 'it is empty'})"
+        )
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    if path.suffix.lower() in (".xlsx", ".xlsm", ".xls", ".ods"):
+        raise ValueError(f"{path} is a spreadsheet: save it as .csv")
+
+
+def _unpacked(path: pathlib.Path, raw: bytes) -> bytes:
+    """The bytes of a file, through as many compressions as there are."""
+    for start, kind, reader in (
+        (b"\x1f\x8b", "gzip", lambda file: gzip.GzipFile(fileobj=file)),
+        (b"BZh", "bzip2", bz2.BZ2File),
+        (b"\xfd7zXZ\0", "xz", lzma.LZMAFile),
+        (b"\x28\xb5\x2f\xfd", "zstandard", _zstandard),
+    ):
+        if raw.startswith(start):
+            raw = _bounded(path, kind, reader, raw)
+            break
+    for start, what in FOREIGN.items():
+        if raw.startswith(start):
+            raise ValueError(f"{path} is {what}")
+    if raw[257:262] == b"ustar":
+        raise ValueError(f"{path} is a tar archive: unpack it first")
+    return raw
+
+
+def _bounded(path: pathlib.Path, kind: str, reader: Callable[[Any], Any], raw: bytes) -> bytes:
+    """What a reader of packed bytes gives, unless it is damaged or too much."""
+    unpacked, size = io.BytesIO(), 0
+    try:
+        with reader(io.BytesIO(raw)) as file:
+            while size <= LARGEST and (size <= SMALL or size <= RATIO * len(raw)):
+                chunk = file.read(CHUNK)
+                if not chunk:
+                    return unpacked.getvalue()
+                size += unpacked.write(chunk)
+    except (ImportError, MemoryError, NotImplementedError):
+        raise
+    except Exception as error:  # every package has its own
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ValueError(
+            f"{path} is a truncated or damaged {kind} ({error}): get it again"
+        ) from None
+    raise ValueError(
+        f"{path} unpacks to more than {size // 2**20} MB from {len(raw)} bytes: if that is right, unpack it first"
+    )
+
+
+def _zstandard(file: IO[bytes]) -> Any:
+    """A reader of zstandard, from Python itself (3.14 on), or from the first package that is installed."""
+    for name in ("compression.zstd", "zstandard", "pyarrow"):
+        try:
+            module = importlib.import_module(name)
+        except ImportError:
+            continue
+        if name == "pyarrow":
+            return module.CompressedInputStream(file, "zstd")
+        if name == "zstandard":
+            return module.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+        return module.ZstdFile(file)
+    raise ImportError(
+        "a .zst file needs a package that reads it: pip install zstandard, or pyarrow"
+    )
+
+
+def _member(
+    path: pathlib.Path, raw: bytes, is_ratings: Callable[[str], bool], wanted: str | None = None
+) -> Content:
+    """The one member of a zip archive that can be the file of ratings."""
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(raw))
+    except zipfile.BadZipFile as error:
+        raise ValueError(
+            f"{path} is a zip archive that is damaged ({error}): get it again"
+        ) from None
+    with archive:
+        names = [n for n in archive.namelist() if not n.endswith("/")]
+        if "[Content_Types].xml" in names:
+            raise ValueError(f"{path} is an Excel workbook: save it as .csv")
+        chosen = [wanted] if wanted in names else [] if wanted else _choose(names, is_ratings)
+        if len(chosen) != 1:
+            shown = ", ".join(names[:9]) + (", …" if len(names) > 9 else "")
+            missing = (
+                f"no member {wanted}"
+                if wanted
+                else f"{len(chosen) or 'no'} members that may be ratings"
+            )
+            raise ValueError(
+                f"{path} is a zip archive with {missing} among {shown or 'none'}: "
+                f"name one, as in {path}{os.sep}{(chosen or names or ['NAME'])[0]}"
+            )
+        name = chosen[0]
+        info = archive.getinfo(name)
+        if info.flag_bits & 1:
+            raise ValueError(f"{path} is a zip archive with a password: unpack it first")
+        try:
+            data = _bounded(path, "zip archive", lambda _: archive.open(name), raw)
+        except NotImplementedError as error:
+            raise ValueError(f"{path}: {error}: unpack it first") from None
+    inner = pathlib.PurePosixPath(name)
+    return Content(plain_name(inner), _unpacked(path, data), name)
+
+
+def _choose(names: list[str], is_ratings: Callable[[str], bool]) -> list[str]:
+    """The only member, or those whose names are of ratings; among several, the one that says so."""
+    names = [n for n in names if not any(word in n.lower() for word in BESIDE_THE_POINT)]
+    if len(names) == 1:
+        return names
+    fitting = [n for n in names if is_ratings(plain_name(pathlib.PurePosixPath(n)))]
+    spoken = [
+        n
+        for n in fitting
+        if any(w in pathlib.PurePosixPath(n).name.lower() for w in ("rating", "interaction"))
+    ]
+    return spoken if len(spoken) == 1 else fitting

@@ -1,0 +1,202 @@
+"""The rows of a frame → distinct (user, item) pairs: what counts, what is refused and what is merged."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from jaxtyping import Float, Int, Shaped
+
+from mfauc_jax.data.catalogue import EVERYTHING, Filter
+from mfauc_jax.data.reading import Report
+
+LONGEST_ID = 1000  # characters
+NOTHING = ("nan", "NaN", "None", "none", "null", "NULL", "<NA>", "NaT", "N/A", "#N/A", "NA")
+
+
+class Pairs(NamedTuple):
+    """Distinct pairs, sorted by user and then by item."""
+
+    users: Int[np.ndarray, " nnz"]  # places in user_ids
+    items: Int[np.ndarray, " nnz"]
+    user_ids: Shaped[np.ndarray, " m"]  # sorted
+    item_ids: Shaped[np.ndarray, " n"]
+    confidence: Float[np.ndarray, " nnz"] | None  # the sum over a pair's rows
+    carried: Shaped[np.ndarray, " nnz"] | None  # the largest of a pair's rows
+
+
+def gather(
+    frame: pl.DataFrame,
+    report: Report,
+    filter: Filter = EVERYTHING,
+    *,
+    threshold: str = "",
+    skip_bad: bool = False,
+    numerals: bool = False,
+    carry: str | None = None,
+) -> Pairs:
+    """The relevant pairs of a frame with columns user, item and perhaps rating, confidence, time and train.
+
+    Args:
+        frame: one row per interaction.
+        report: is told what was left out and merged.
+        filter: which ratings are relevant; its minima are not applied here.
+        threshold: the same in words, for messages: "below 4".
+        skip_bad: leave rows out that lack an id or a value that is used, and count them, instead of raising.
+        numerals: ids that are all written as integers become integers; 007 is not.
+        carry: the column whose largest value per pair is kept.
+    """
+    source, report.rows = report.source, report.rows + frame.height
+    frame = frame.with_columns(_ids(source, frame[kind]) for kind in ("user", "item"))
+    users_before = (
+        frame["user"].drop_nulls().n_unique() if filter.above is not None or skip_bad else 0
+    )
+    frame = _sound(frame, report, _bad_rows(frame, report, filter, carry), skip_bad)
+    if filter.above is not None:
+        frame = _relevant(frame, report, filter, threshold)
+    if not frame.height:
+        raise ValueError(f"{source} has no ratings: nothing to learn from")
+    if users_before:
+        report.note(
+            "{} users without a usable pair left out", users_before - frame["user"].n_unique()
+        )
+    (user_ids, users), (item_ids, items) = (
+        _encode(report, frame[kind], numerals) for kind in ("user", "item")
+    )
+    confidence = None if "confidence" not in frame.columns else frame["confidence"].to_numpy()
+    carried = None if carry is None else frame[carry].to_numpy()
+    pairs = users * len(item_ids) + items
+    order = None
+    if confidence is None and carried is None:
+        pairs = np.sort(pairs)
+    else:
+        order = np.argsort(pairs, kind="stable")
+        pairs = pairs[order]
+    starts = np.flatnonzero(np.diff(pairs, prepend=-1))  # of each distinct pair
+    added = ", their confidences added" if confidence is not None else ""
+    report.note("{} repeated pairs merged" + added, len(pairs) - len(starts))
+    return Pairs(
+        *np.divmod(pairs[starts], len(item_ids)),
+        user_ids,
+        item_ids,
+        None if confidence is None else np.add.reduceat(confidence[order].astype(float), starts),
+        None if carried is None else np.maximum.reduceat(carried[order], starts),
+    )
+
+
+def _ids(source: str, ids: pl.Series) -> pl.Series:
+    """Ids as integers or text; missing ones, of whatever kind, as null."""
+    if ids.dtype in (pl.Categorical, pl.Enum):
+        ids = ids.cast(pl.String)
+    if ids.dtype == pl.String:
+        return pl.select(pl.when(ids.str.strip_chars() != "").then(ids).alias(ids.name)).to_series()
+    if ids.dtype.is_float():  # what pandas makes of integers among which some are missing
+        known = ids.fill_nan(None)
+        if known.null_count() and known.null_count() < len(ids):
+            whole = known.cast(pl.Int64, strict=False)
+            if (whole.cast(ids.dtype) == known).fill_null(True).all() and int(
+                known.abs().max() or 0
+            ) < 2**53:  # type: ignore[arg-type]
+                return whole
+    if ids.dtype == pl.Null or (ids.null_count() == len(ids) and len(ids)):
+        return ids.cast(pl.String)
+    if not ids.dtype.is_integer():
+        raise TypeError(
+            f"{source}: column {ids.name} is {ids.dtype}, such as {ids.drop_nulls()[0]!r}: "
+            "cast ids to integers or text"
+        )
+    return ids
+
+
+def _bad_rows(
+    frame: pl.DataFrame, report: Report, filter: Filter, carry: str | None
+) -> dict[str, pl.Series]:
+    """What may be wrong with a row → the rows with which it is."""
+    bad = {f"no {kind} id": frame[kind].is_null() for kind in ("user", "item")}
+    for kind in ("rating", "confidence"):
+        if kind not in frame.columns or (kind == "rating" and filter.above is None):
+            continue
+        values = frame[kind]
+        if not values.dtype.is_numeric():
+            name = report.taken.get(kind, kind)
+            raise TypeError(
+                f"{report.source}: column {name} is {values.dtype}: a {kind} is a number"
+            )
+        finite = values.cast(pl.Float64).is_finite().fill_null(False)
+        bad[f"no finite {kind}"] = ~finite
+        if kind == "confidence":
+            bad["a confidence that is not > 0"] = finite & (values <= 0).fill_null(False)
+    if carry is not None:
+        bad[f"no {carry}"] = frame[carry].is_null()
+    return bad
+
+
+def _sound(
+    frame: pl.DataFrame, report: Report, bad: dict[str, pl.Series], skip_bad: bool
+) -> pl.DataFrame:
+    """The rows with which nothing is wrong, or ValueError with the counts, the first row and the fix."""
+    counts = {what: int(rows.sum()) for what, rows in bad.items()}
+    if not any(counts.values()):
+        return frame
+    wrong = pl.select(pl.any_horizontal(*bad.values())).to_series()
+    found = ", ".join(f"{count} with {what}" for what, count in counts.items() if count)
+    if not skip_bad:
+        first = int(wrong.arg_max() or 0)
+        raise ValueError(
+            f"{report.source} has {int(wrong.sum())} bad rows of {frame.height}, {found}; the first is row {first}, "
+            "counted from 0: repair them, or pass skip_bad=True to leave them out"
+        )
+    report.note(f"left out {{}} bad rows of {frame.height}: {found}", int(wrong.sum()))
+    return frame.filter(~wrong)
+
+
+def _relevant(frame: pl.DataFrame, report: Report, filter: Filter, threshold: str) -> pl.DataFrame:
+    assert filter.above is not None
+    if "rating" not in frame.columns:
+        raise ValueError(f"{report.source} has no ratings to compare with above = {filter.above:g}")
+    values = frame["rating"].cast(pl.Float64)
+    relevant = (values > filter.above) | ((values == 0) & filter.zero)
+    if not relevant.any() and frame.height:
+        raise ValueError(
+            f"{report.source}: none of {frame.height} ratings, from {values.min()} to {values.max()}, "
+            f"is above {filter.above:g}: lower it"
+        )
+    threshold = threshold or f"of {filter.above:g} or less"
+    left_out = frame.height - int(relevant.sum())
+    report.how += [f"{left_out} rows with a rating {threshold} left out"] if left_out else []
+    return frame.filter(relevant)
+
+
+def _encode(report: Report, ids: pl.Series, numerals: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(sorted distinct ids, the place of each id among them)."""
+    if ids.dtype == pl.String and numerals:
+        whole = ids.cast(pl.Int64, strict=False)
+        if not whole.null_count() and (whole.cast(pl.String) == ids).all():  # 007 stays text
+            ids = whole
+    if ids.dtype.is_integer():
+        found, places = np.unique(ids.to_numpy(), return_inverse=True)
+        return found, places.astype(np.int64)
+    distinct = ids.unique().sort()
+    _check_text(report, distinct, ids)
+    place = pl.DataFrame({"id": distinct, "place": np.arange(len(distinct))})
+    joined = pl.DataFrame({"id": ids}).join(place, on="id", how="left", maintain_order="left")
+    return distinct.to_numpy().astype(str), joined["place"].to_numpy()
+
+
+def _check_text(report: Report, ids: pl.Series, rows: pl.Series) -> None:
+    """One huge id would make every one as wide in memory, and NumPy drops zero characters at an id's end."""
+    lengths = ids.str.len_chars()
+    at: Any = int(lengths.arg_max() or 0)
+    if lengths[at] > LONGEST_ID:
+        row = int((rows == ids[at]).arg_max() or 0)
+        raise ValueError(
+            f"{report.source}: {ids.name} {ids[at][:59] + '…'!r} of rating {row + 1} has {lengths[at]} characters, "
+            f"more than {LONGEST_ID}: is a quote not closed?"
+        )
+    if ids.str.contains("\0", literal=True).any():
+        raise ValueError(f"{report.source}: a {ids.name} id has a zero character in it: remove it")
+    suspects = [name for name in NOTHING if ids.is_in([name]).any()]
+    report.note(
+        f"{ids.name} id {', '.join(map(repr, suspects))}: is it a missing value?", len(suspects)
+    )
+    if ids.str.contains(r"^-?\d+\.0$").all():
+        report.note(f"{ids.name} ids are written as {ids[0]!r}: were they whole numbers?")

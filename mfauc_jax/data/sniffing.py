@@ -1,0 +1,162 @@
+"""What a text file does not say of itself: its delimiter, and whether its first line is a header or a row.
+
+Both are read off the first lines. Where they leave a doubt, a ValueError says what to pass: a row that is taken for a
+header is lost, and a header that is taken for a row is a user nobody knows.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Mapping
+
+from mfauc_jax.data import columns
+
+SNIFFED = (",", ";", "\t", "|", "::")
+WORDS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|", "space": " "}
+SAMPLE, LINES = 2**16, 100  # bytes and lines that are looked at
+NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*")
+DATE = re.compile(r"\s*\d{4}-\d\d?-\d\d?([T ].*)?")
+EARLIEST = 1e8  # seconds since 1970: a larger number is a time, not a rating
+
+
+def delimiter(said: str) -> str:
+    """The delimiter that an option means: itself, or its name."""
+    found = WORDS.get(said.lower(), said)
+    if not found or any(c in found for c in '\r\n"'):
+        raise ValueError(
+            f"delimiter={said!r} cannot separate fields: use one of {', '.join(WORDS)}, or ::"
+        )
+    return found
+
+
+def spoken(separator: str) -> str:
+    """A delimiter as one can read it."""
+    names = {mark: word for word, mark in WORDS.items() if word != "\\t"}
+    return names.get(separator, separator)
+
+
+def sample(data: bytes) -> str:
+    """The first lines, whole."""
+    text = data[:SAMPLE]
+    if len(data) > SAMPLE:
+        text = text[: text.rfind(b"\n") + 1] or text
+    return text.decode(errors="replace")
+
+
+def rows(text: str, separator: str, quote: str | None) -> list[list[str]]:
+    """The first lines' fields, without blank lines; none if the quotes do not close."""
+    if quote and len(separator) == 1:
+        try:
+            reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quotechar=quote)
+            found = [row for row, _ in zip(reader, range(LINES), strict=False)]
+        except csv.Error:
+            return []
+    else:
+        found = [line.rstrip("\r").split(separator) for line in text.split("\n")[:LINES]]
+    return [row for row in found if any(field.strip() for field in row)]
+
+
+def separator(source: str, text: str, usual: str, quote: str | None) -> str:
+    """The delimiter that gives the first lines one number of fields, two or more.
+
+    Args:
+        source: the file, for messages.
+        text: its first lines.
+        usual: what the file's name stands for, "" if for nothing; taken where the lines differ in length, so that
+            they can be shown to be faulty.
+        quote: what fields may be put in that contain the delimiter.
+    """
+    found = {mark: rows(text, mark, quote) for mark in SNIFFED}
+    even = [m for m, r in found.items() if len({len(row) for row in r}) == 1 and len(r[0]) > 1]
+    telling = [m for m, r in found.items() if r and tells(r[0])]
+    both = [mark for mark in even if mark in telling]
+    for marks in (both, even, telling):
+        if len(marks) == 1:
+            return marks[0]
+    if len(even) > 1:
+        shown = " or ".join(map(spoken, even))
+        raise ValueError(
+            f"{source} may be separated by {shown}: pass delimiter='{spoken(even[0])}' or the other"
+        )
+    if usual:
+        return usual
+    most = max(SNIFFED, key=lambda m: sum(len(row) > 1 for row in found[m]))
+    if 2 * sum(len(row) > 1 for row in found[most]) > len(found[most]):
+        return most
+    shown = ", ".join(map(spoken, SNIFFED))
+    raise ValueError(
+        f"{source}: none of {shown} divides its lines into the same number of fields: pass delimiter='…'"
+    )
+
+
+def tells(fields: list[str]) -> bool:
+    """Whether a first line names a column of users and one of items."""
+    return all(columns.matching(fields, kind) for kind in ("user", "item"))
+
+
+def has_header(source: str, lines: list[list[str]], requested: Mapping[str, str]) -> bool:
+    """Whether the first line names the columns, from the first lines and the names the caller gave."""
+    first, rest = [field.strip() for field in lines[0]], lines[1:]
+    if tells(first) or any(name in first for name in requested.values()):
+        return True
+    values = any(is_value(field) for field in first)
+    known = any(columns.matching(first, kind) for kind in ("user", "item"))
+    if values and requested:
+        name = next(iter(requested.values()))
+        raise ValueError(
+            f"{source} has no header with a column {name!r}, line 1 is {_shown(first)}: "
+            "pass columns='user,item,…', the names of its columns in order"
+        )
+    if values and not known:
+        return False
+    if not values and (
+        known or requested or any(columns.matching(first, k) for k in ("rating", "time"))
+    ):
+        return True
+    typed = [
+        all(is_value(row[at]) for row in rest if len(row) == len(first)) for at in range(len(first))
+    ]
+    if not values and rest and any(typed):
+        return True
+    raise ValueError(
+        f"{source}: line 1, {_shown(first)}, may be a header or a row: pass user= its name and item= its name if it is "
+        "a header, columns='user,item,…' in the order of the file if it is a row"
+    )
+
+
+def by_position(source: str, lines: list[list[str]]) -> list[str]:
+    """The columns of a file without a header: user, item and, if their values allow it, rating and time."""
+    width = max((len(row) for row in lines), key=[len(row) for row in lines].count)
+    values = [
+        [row[at] for row in lines if len(row) == width and row[at].strip()] for at in range(width)
+    ]
+    kinds = [
+        "time" if all(map(_is_time, v)) else "number" if all(map(is_value, v)) else "text"
+        for v in values
+    ]
+    if width == 2:
+        return ["user", "item"]
+    if width == 3 and kinds[2] != "text":
+        return ["user", "item", "time" if kinds[2] == "time" else "rating"]
+    if width == 4 and kinds[2] == "number" and kinds[3] != "text":
+        return ["user", "item", "rating", "time"]
+    raise ValueError(
+        f"{source} has no header and {width} columns, such as {_shown(lines[0])}: "
+        "pass columns='user,item,…', their names in order"
+    )
+
+
+def is_value(field: str) -> bool:
+    """Whether a field is a number or a date, which no column is called."""
+    return bool(NUMBER.fullmatch(field) or DATE.fullmatch(field))
+
+
+def _is_time(field: str) -> bool:
+    if DATE.fullmatch(field):
+        return True
+    return bool(NUMBER.fullmatch(field)) and float(field.replace(",", ".")) >= EARLIEST
+
+
+def _shown(fields: list[str]) -> str:
+    text = ", ".join(fields[:8])
+    return repr(text if len(text) < 60 else text[:59] + "…")
