@@ -132,7 +132,7 @@ def stream(config: Config) -> list[dict]:
     import jax.numpy as jnp
 
     from mfauc_jax.data.interactions import Interactions
-    from mfauc_jax.objective import sampling
+    from mfauc_jax.objective import lookups, sampling
     from mfauc_jax.objective.weights import Weights
 
     jax.random.bits(jax.random.key(0)).block_until_ready()  # the runtime itself is not counted
@@ -153,7 +153,7 @@ def stream(config: Config) -> list[dict]:
     weights = Weights.paper().of(X)
     made = measure.peak_resident() - before
     draw = jax.jit(sampling.draw_negatives, static_argnums=4)
-    holds = jax.jit(lambda X, users, items: sampling.contains(X, users, items)[0].any())
+    holds = jax.jit(lambda X, users, items: lookups.contains(X, users, items)[0].any())
     key, users = jax.random.key(config.seed), jnp.arange(min(config.batch, m))
     draw(key, X, weights, users, config.negatives)[0].block_until_ready()
     start, wrong = time.perf_counter(), 0

@@ -1,11 +1,11 @@
-"""A thin door to JAX's own multi-process runtime.
+"""Fits in several processes, by JAX's own multi-process runtime.
 
     mf.distributed.initialize()                        # in every process, before any array exists
     mine = mf.distributed.users(lengths, blocks=8)     # the rows this process should load, in this order
-    model = mf.MFAUC(solver="blockwise", blocks=8).fit(X[mine])
+    model = mf.MFAUC(solver=mf.Blockwise(blocks=8)).fit(X[mine])
 
-Every process passes its own users and the whole catalogue's columns, and ends with its own users'
-factors and all items'. On CPU the processes talk by gloo, JAX's default.
+Every process passes its own users, over the columns of all items, and ends with the factors of its own users and of all
+items. On CPU the processes communicate by gloo, JAX's default.
 """
 
 import os
@@ -27,15 +27,15 @@ def initialize(
     timeout: int = 60,
     heartbeat: int = 20,
 ) -> None:
-    """Join the other processes.
+    """Join the other processes. Call it in every process, before any array exists.
 
     Args:
-        coordinator: "host:port" of process 0; else MFAUC_COORDINATOR, else what JAX detects (Slurm,
-            MPI, Kubernetes, cloud TPUs).
-        num_processes: how many there are; else MFAUC_NUM_PROCESSES.
-        process_id: which one this is; else MFAUC_PROCESS_ID.
-        timeout: seconds to wait for the others before giving up.
-        heartbeat: a process silent for so many seconds is taken for dead, and the others end.
+        coordinator: "host:port" of process 0; None: the environment variable MFAUC_COORDINATOR, or what JAX detects
+            (Slurm, MPI, Kubernetes, cloud TPUs).
+        num_processes: how many processes there are; None: MFAUC_NUM_PROCESSES.
+        process_id: the number of this process, from 0; None: MFAUC_PROCESS_ID.
+        timeout: seconds to wait for the others before a TimeoutError.
+        heartbeat: a process that is silent for this many seconds counts as dead, and the others end.
     """
     given = {
         "coordinator_address": coordinator or os.environ.get("MFAUC_COORDINATOR"),
@@ -50,7 +50,7 @@ def initialize(
 
 
 def _reach(coordinator: str, timeout: int) -> None:
-    """Wait until process 0 listens: JAX itself would end this process without a word to Python."""
+    """Wait until process 0 listens: otherwise JAX would end this process without a Python error."""
     host, _, port = coordinator.rpartition(":")
     if not host or not port.isdigit():
         raise ValueError(f"coordinator = {coordinator!r} must be host:port")
@@ -78,12 +78,12 @@ def _number(given: int | None, variable: str) -> int | None:
 
 
 def users(lengths: Any, blocks: int, seed: int = 0) -> np.ndarray:
-    """The rows of X that this process should hold, in the order to hold them in.
+    """The rows of X that this process should load, in the order in which to load them.
 
     Args:
-        lengths: N_i of all users, which the deal balances.
-        blocks: d of the fit; a multiple of the number of processes.
-        seed: the fit's.
+        lengths: N_i of all users, [m], which are shared out evenly.
+        blocks: d of the fit, a multiple of the number of processes.
+        seed: the seed of the fit.
     """
     lengths, count = np.asarray(lengths), jax.process_count()
     if blocks % count:

@@ -1,4 +1,4 @@
-"""MFAUC: eight fields that say what is minimised, how and from where, and the doors of the library."""
+"""MFAUC: a model of eight fields, which say what is minimised, how, and from which start."""
 
 import dataclasses
 import os
@@ -39,7 +39,7 @@ from mfauc_jax.training.checkpoints import Checkpoints
 from mfauc_jax.training.loop import DivergedError, Fitted
 from mfauc_jax.training.watch import Watch, Watcher
 
-EXACT, SAMPLED = Alternating(), Minibatch()  # the solvers where none is given
+EXACT, SAMPLED = Alternating(), Minibatch()  # the choices of solver="auto"
 
 
 @settings.refuse_unknown_arguments
@@ -50,27 +50,27 @@ class MFAUC(Recommender, Declared):
         model = MFAUC().fit(X)
         items, scores = model.recommend(users, n=10)
 
-    The defaults are the square loss over all pairs, solved exactly, with active users counting more
-    and penalties from the data's shape (docs/derivations.md#auto-penalty). `MFAUC.paper(loss=…)` is the
-    paper's model. Every part is an object with its own settings, or the name of one.
+    The defaults are the square loss over all pairs, solved exactly, with more weight on active users and with
+    penalties from the shape of the data (docs/derivations.md#auto-penalty). `MFAUC.paper(loss=…)` is the paper's
+    model. Every part is an object with its own settings, or the name of one.
     """
 
     rank: int = size(64, most=2**16, help="k, the number of factors")
     loss: Any = part(square, Loss, help="L: a Loss, its name, or a function of the margin")
     weighting: Any = part(identity, Weighting, help="φ: a Weighting, its name, or a function")
-    weights: Any = part(Weights(), Weights, help="what positives, negatives and users count for")
-    penalty: Any = part(Auto(), Penalty, help="λ and σ: from the data's shape, or fixed")
+    weights: Any = part(Weights(), Weights, help="the weights of positives, negatives and users")
+    penalty: Any = part(Auto(), Penalty, help="λ and σ: from the shape of the data, or fixed")
     solver: Any = part(
         "auto",
         Solver,
         others=("auto",),
         help="auto: alternating for the square loss, else minibatch",
     )
-    start: Any = part(Gaussian(), Start, help="where the factors start")
+    start: Any = part(Gaussian(), Start, help="the factors before the first iteration")
     seed: int = size(0, least=0, help="the same seed gives the same bits on one machine")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Fields are checked whenever they are set."""
+        """Set an attribute; the value of a field is checked first."""
         if name in type(self).__dataclass_fields__:
             value = self.specs()[name].check("MFAUC", name, value)
         super().__setattr__(name, value)
@@ -80,7 +80,7 @@ class MFAUC(Recommender, Declared):
 
     def _check_together(self) -> None:
         if any(getattr(p, "is_absent", False) for p in (self.loss, self.weighting, self.solver)):
-            return  # raises when it is used
+            return  # a placeholder raises when it is used
         if self.weighting is not identity:
             equation.check_pair(self.loss, self.weighting)
         self.chosen_solver.check(Objective(self.loss, self.weighting))
@@ -88,40 +88,42 @@ class MFAUC(Recommender, Declared):
     @classmethod
     def paper(cls, loss: Any = "square_hinge", **changes: Any) -> "MFAUC":
         """The paper's model: all users alike, one λ, no spread penalty, Algorithm 1, k = 8."""
-        made = cls(rank=8, loss=loss, weights=Weights.paper(), penalty=Fixed(), solver=Sequential())
-        return made.set_params(**changes)
+        model = cls(
+            rank=8, loss=loss, weights=Weights.paper(), penalty=Fixed(), solver=Sequential()
+        )
+        return model.set_params(**changes)
 
     @classmethod
     def authors(cls, loss: Any = "square_hinge", **changes: Any) -> "MFAUC":
-        """The paper's model as the authors' figures ran it: unit steps of α = .05, η = 5."""
+        """The paper's model as in the authors' code for their figures: unit steps of α = .05, η = 5."""
         average = Averaging(start=30, eta=5.0, since=0)
         solver = Sequential(step_rule="unit", fixed_order=True, new_user=True, average=average)
         return cls.paper(loss, solver=solver).set_params(**changes)
 
     @property
     def chosen_solver(self) -> Solver:
-        """The solver, or the one that suits the loss."""
+        """The solver that `fit` uses: `solver` or, if that is "auto", the one that suits the loss."""
         return default_solver(self.loss) if self.solver == "auto" else self.solver
 
     def set_params(self, **params: Any) -> "MFAUC":
-        """Change fields by name, those of parts as part__field; all of them or, after an error, none."""
-        whole = self.specs()
-        plain = {n: whole[n].check("MFAUC", n, v) for n, v in params.items() if n in whole}
+        """Change fields by name, those of parts as part__field; after an error nothing has changed."""
+        specs = self.specs()
+        plain = {n: specs[n].check("MFAUC", n, v) for n, v in params.items() if n in specs}
         solver = plain.get("solver", self.solver)
         chosen = default_solver(plain.get("loss", self.loss)) if solver == "auto" else solver
         changed = settings.changes(self, params | plain, {"solver": chosen})
-        dataclasses.replace(self, **changed)  # raises if the parts do not go together
+        dataclasses.replace(self, **changed)  # raises if the parts do not fit together
         for name, value in changed.items():
             setattr(self, name, value)
         return self
 
     def with_params(self, **params: Any) -> "MFAUC":
-        """An unfitted copy with other values, named as in `set_params`."""
+        """An unfitted copy with other values; they are named as in `set_params`."""
         return dataclasses.replace(self).set_params(**params)
 
     def problem(self, X: Any, pairs: PairWeights | None = None) -> Problem:
-        """What this model minimises on X."""
-        self._check_together()  # fields may have been set one by one
+        """The problem that `fit(X)` minimises; `pairs` is `weights.of(X)`, if it is known already."""
+        self._check_together()  # fields may have been set one by one since the model was made
         return Problem.of(X, self.loss, self.weighting, self.weights, self.penalty, pairs)
 
     def fit(
@@ -137,14 +139,14 @@ class MFAUC(Recommender, Declared):
         """Learn U and V from the positives X.
 
         Args:
-            X: whatever `Interactions.of` reads: a scipy matrix (users × items), a pair of arrays, a
-                pandas, polars or arrow frame with columns user and item.
-            validation: held-out positives over the same users and items; their metrics are recorded
-                and the factors with the best `watch.metric` are kept. Ids that X lacks are left out and counted.
+            X: anything that `Interactions.of` reads: a scipy matrix (users × items), a pair of arrays, or a pandas,
+                polars or arrow frame with columns user and item.
+            validation: held-out positives over the same users and items. Their metrics are recorded, and the factors
+                with the best `watch.metric` are kept. Ids that X lacks are left out; one warning counts them.
             watch: what is recorded, which metric decides, and when to stop early.
-            checkpoints: where training states are kept and resumed from.
-            callbacks: called with (iteration, factors, record); a true answer stops the fit.
-            progress: a progress bar; None shows it on a terminal only.
+            checkpoints: where training states are kept and resumed from: a folder, or a `Checkpoints`.
+            callbacks: called with (iteration, factors, record); if one returns a true value, the fit stops.
+            progress: whether to show a progress bar; None: on a terminal only.
         """
         X, solver = Interactions.of(X), self.chosen_solver
         if jax.process_count() > 1 and not solver.in_processes:
@@ -195,51 +197,52 @@ class MFAUC(Recommender, Declared):
         return self
 
     def fold_in(self, X_new: Any, *, unknown: str = "skip") -> "MFAUC":
-        """A model of users who were not in training: their u from their positives, the items as here.
+        """A model of users who were not in training: it computes their u from their positives and keeps the items.
 
-        `recommend`, `predict`, `evaluate` and the rest then answer for the new users, their own
-        positives excluded as seen; `fold_in_gap_` bounds what each u misses of its minimum (see
-        `fold_in.fold_in`). This model is left as it is.
+        `recommend`, `predict`, `evaluate` and the other methods of the returned model answer for the new users and
+        leave out their positives as seen. `fold_in_gap_` bounds how far the objective of each u is above its minimum
+        (see `fold_in.fold_in`). This model is not changed.
 
         Args:
-            X_new: what `fit` takes, over the same items: external ids if `fit` was given ids, else
-                a matrix with as many columns.
-            unknown: positives whose item was not in training are left out ("skip": one warning counts them) or
-                "raise". A user without a known item gets u = 0, and scores of 0.
+            X_new: what `fit` takes, over the same items: with ids if `fit` was given ids, else a matrix with as many
+                columns.
+            unknown: "skip" leaves out positives whose item was not in training, and one warning counts them; "raise"
+                raises. A user without a known item gets u = 0, and scores of 0.
         """
         V, X = self._fitted().V, self.folded_from_ or self.train_
         new = ids.over_items(X_new, X, unknown)
         if new.nnz:
             U, gap = self._solve_users(X, V, new)
-        else:  # nobody has a known item
+        else:  # no user has a known item
             U, gap = jax.numpy.zeros((new.num_users, V.shape[1]), V.dtype), np.zeros(new.num_users)
-        made = Fitted(Factors(U, V), [], "folded in")
-        return dataclasses.replace(self)._keep(new, made, X, gap)
+        fitted = Fitted(Factors(U, V), [], "folded in")
+        return dataclasses.replace(self)._keep(new, fitted, X, gap)
 
     def _solve_users(self, X: Interactions, V, new: Interactions):
         """u of each user of `new`, given V, with the constants of the training set X."""
         from mfauc_jax.serving import fold_in
 
         problem = self.problem(X)
-        own = problem.of_users(new)
-        objective = self.chosen_solver.stages(own.objective)[-1]
-        U, gap = fold_in.fold_in(objective, V, new, own.weights, usable_share=problem.usable_share)
+        new_problem = problem.of_users(new)
+        objective = self.chosen_solver.stages(new_problem.objective)[-1]
+        U, gap = fold_in.fold_in(
+            objective, V, new, new_problem.weights, usable_share=problem.usable_share
+        )
         return jax.numpy.asarray(U), gap
 
     def partial_fit(
         self, X_new: Any, iterations: int = 2, *, progress: bool | None = None
     ) -> "MFAUC":
-        """Go on from the present factors with further positives, users and items.
+        """Continue from the present factors with further positives, users and items.
 
-        Users and items not seen before come after the known ones. A new item starts as in `fit` with
-        a Gaussian v_j, a new user with the u_i that `fold_in` finds; then follow a few iterations of
-        the solver over old and new positives together, which move every factor a little. On a model
-        without factors this is `fit`.
+        New users and items come after the known ones. A new item starts with a Gaussian v_j, as in `fit`, and a new
+        user with the u_i of `fold_in`. Then the solver runs a few iterations over old and new positives together,
+        which move every factor a little. On a model without factors this is `fit`.
 
         Args:
             X_new: the positives to add, with ids if `fit` was given ids.
-            iterations: of the solver, each one pass over all positives.
-            progress: a progress bar; None shows it on a terminal only.
+            iterations: number of iterations of the solver, each one pass over all positives.
+            progress: whether to show a progress bar; None: on a terminal only.
         """
         if not hasattr(self, "factors_"):
             return self.fit(X_new, progress=progress)
@@ -250,8 +253,8 @@ class MFAUC(Recommender, Declared):
             jax.random.fold_in(jax.random.key(self.seed), len(self.history_))
         )
         scale = self.start.scale if isinstance(self.start, Gaussian) else Gaussian().scale
-        fresh = base.gaussian(key_start, 1, X.num_items, V.shape[1], scale)
-        V = jax.numpy.concatenate([V, fresh.V[n:].astype(V.dtype)])
+        drawn = base.gaussian(key_start, 1, X.num_items, V.shape[1], scale)
+        V = jax.numpy.concatenate([V, drawn.V[n:].astype(V.dtype)])
         if X.num_users > m:
             new = X.take(np.arange(m, X.num_users))
             U = jax.numpy.concatenate([U, self._solve_users(X, V, new)[0]])
@@ -275,42 +278,45 @@ class MFAUC(Recommender, Declared):
     def save(self, path: str | os.PathLike) -> None:
         """Write everything `load` needs to one safetensors file, whole or not at all.
 
-        A function given as loss, weighting or optimiser is kept by its name only: see `load`.
+        Of a function that was given as loss, weighting or optimiser the file holds only the name: see `load`.
         """
         factors, history = self._fitted(), self.history_
         self._refuse_folded("save")
-        told = [{k: v for k, v in record.items() if k != "seconds"} for record in history]
+        untimed = [{k: v for k, v in record.items() if k != "seconds"} for record in history]
         summary = {  # without times, so that equal fits write equal bytes
-            "iterations": len(told),
+            "iterations": len(untimed),
             "stopped": self.stopped_,
-            "last": told[-1] if told else {},
-            "history": told,
+            "last": untimed[-1] if untimed else {},
+            "history": untimed,
         }
         contents = model_file.Contents(factors, self.train_, self.describe(), summary)
         model_file.write(path, contents)
 
     @classmethod
     def load(cls, path: str | os.PathLike, **given: Any) -> "MFAUC":
-        """The fitted model of a file; a `model_file.ModelFileError` says what is wrong with others.
+        """The fitted model in a file; a `model_file.ModelFileError` says what is wrong with a bad file.
 
         Args:
-            path: what `save` wrote, on this machine or another.
-            given: fields in place of the file's, such as the function that was its loss.
-                Without it the model recommends all the same, but cannot fit or fold in.
+            path: a file that `save` wrote, on this machine or another.
+            given: fields that replace those in the file, such as the function that was its loss. Without that
+                function the model can recommend, but cannot fit or fold in.
         """
         cls.refuse_unknown(given)
-        found = model_file.read(path)
-        restored = model_file.restored_fields(path, found, cls.specs(), given)
+        contents = model_file.read(path)
+        restored = model_file.restored_fields(path, contents, cls.specs(), given)
         model = cls(**restored)
-        history, stopped = found.training.get("history", []), found.training.get("stopped", "")
-        return model._keep(found.train, Fitted(found.factors, history, stopped))
+        history, stopped = (
+            contents.training.get("history", []),
+            contents.training.get("stopped", ""),
+        )
+        return model._keep(contents.train, Fitted(contents.factors, history, stopped))
 
 
 def default_solver(loss: Loss) -> Solver:
-    """The solver where none is given: exact alternation for the square loss, else minibatches."""
+    """The solver for solver="auto": exact alternation for the square loss, else minibatches."""
     return EXACT if isinstance(loss, Square) else SAMPLED
 
 
-def _in_order(order: np.ndarray | None, found: Factors) -> Factors:
-    """The users back from the order that the solver wanted."""
-    return found if order is None else found._replace(U=found.U[np.argsort(order)])
+def _in_order(order: np.ndarray | None, factors: Factors) -> Factors:
+    """The factors with the users back in the caller's order; `order` is the solver's."""
+    return factors if order is None else factors._replace(U=factors.U[np.argsort(order)])

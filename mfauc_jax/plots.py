@@ -1,11 +1,11 @@
-"""Pictures of a fit and of what it recommends. Each draws on the Axes it is given, and returns it.
+"""Pictures of a fit and of its recommendations. Each function draws on the given Axes and returns it.
 
     ax = plots.roc(model, train, test)
     plots.roc(baselines.popularity(key, train), train, test, ax=ax, label="popularity")
     ax.figure.savefig("roc.png", dpi=150)
 
-A second call on the same Axes takes the next colour and line style: they differ in grey, too.
-matplotlib is imported by the first picture.
+A second call on the same Axes takes the next colour and line style, which also differ when printed in grey.
+matplotlib is imported with the first picture.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from mfauc_jax.evaluation import curves, ranking
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colours, in an order of falling darkness, each with a line and a mark of its own
+# colours of Okabe and Ito, darkest first, each with its own line style and mark
 STYLES = (
     ("#0072B2", "-", "o"),
     ("#D55E00", "--", "s"),
@@ -37,19 +37,19 @@ def learning_curves(
     label: str | None = None,
     against: str = "iteration",
 ) -> "Axes":
-    """What was recorded in each iteration, the best of each metric marked.
+    """Learning curves: the records of each iteration, with the best of each metric marked.
 
     Args:
         source: a fitted model, or its `history_`.
-        names: which records; by default AUC and NDCG@10 if there was validation, else the exact
-            objective, else the step size.
-        ax: where to draw; a new figure unless given.
-        label: put before the names, to tell fits apart.
-        against: "iteration" or "seconds".
+        names: which records to draw; None: AUC and NDCG@10 if there was validation, else the exact objective, else
+            the step size.
+        ax: where to draw; None: a new figure.
+        label: text before the names in the legend, to tell fits apart.
+        against: the horizontal axis, "iteration" or "seconds".
     """
     history = getattr(source, "history_", source)
     if not history:
-        raise ValueError("the history is empty: there is no iteration to draw")
+        raise ValueError("the history is empty: fit the model first")
     recorded = list(dict.fromkeys(name for record in history for name in record))
     if names is None:
         names = [name for name in ("auc", "ndcg@10") if name in recorded]
@@ -63,14 +63,14 @@ def learning_curves(
         x, y = np.array(rows, float).T
         colour, line, mark = _next(ax)
         best = None if name in ("objective", "step_size") else int(np.argmax(y))
-        text = _said(name) + ("" if best is None else f", best {y[best]:.4f}")
+        text = _caption(name) + ("" if best is None else f", best {y[best]:.4f}")
         text = text if label is None else f"{label}: {text}"
         ax.plot(x, y, line, color=colour, label=text)
         if best is not None:
             ax.plot(x[best], y[best], mark, color=colour, markersize=6)
     ax.set_xlabel("iteration" if against == "iteration" else "time (seconds)")
     kinds = [n if n in ("objective", "step_size") else "validation metric" for n in names]
-    ax.set_ylabel(_said(kinds[0]) if len(set(kinds)) == 1 else "value")
+    ax.set_ylabel(_caption(kinds[0]) if len(set(kinds)) == 1 else "value")
     if set(kinds) == {"step_size"}:
         ax.set_yscale("log")
     return _finish(ax)
@@ -86,14 +86,16 @@ def roc(
     max_fpr: float = 1.0,
     band: float = 0.5,
 ) -> "Axes":
-    """The mean of the users' ROC curves, and the band that holds the middle `band` of them.
+    """The mean ROC curve of the users, and a band that holds the middle share `band` of their curves.
 
     Args:
-        model: a fitted model or Factors; `train` and `test` as for `metrics.evaluate`.
-        ax: where to draw; a new figure unless given.
-        label: what to call the curve.
-        max_fpr: the last false-positive rate; a small one looks at the top of the lists.
-        band: share of the users in the band.
+        model: a fitted model or Factors.
+        train: items to leave out of the lists, as for `metrics.evaluate`.
+        test: the held-out positives.
+        ax: where to draw; None: a new figure.
+        label: name of the curve in the legend.
+        max_fpr: the last false-positive rate, in (0, 1]; a small one shows the top of the lists.
+        band: share of the users in the band, in (0, 1].
     """
     curve = curves.roc(model, train, test, max_fpr, band=band)
     area = float(np.nanmean(curves.auc(model, train, test)))
@@ -112,7 +114,7 @@ def roc(
     text = f"{label} of {curve.users} users, AUC {area:.3f}"
     ax.plot(curve.fpr, curve.tpr, line, color=colour, label=text)
     shade = f"the middle {band:.0%} of users"
-    for edge in (curve.low, curve.high):  # the line's own style: bands differ in grey
+    for edge in (curve.low, curve.high):  # in the style of the curve, so that bands differ in grey
         ax.plot(curve.fpr, edge, line, color=colour, alpha=0.6, linewidth=0.7, label="_edge")
     ax.fill_between(
         curve.fpr, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0, label=shade
@@ -133,8 +135,17 @@ def auc_against_activity(
     label: str | None = None,
     bins: int = 8,
 ) -> "Axes":
-    """Each user's AUC over their number of training items: a dot a user, the quartiles of `bins`
-    equal groups of users.
+    """The AUC of each user against their number of training items, one dot per user.
+
+    The error bars are medians and quartiles of `bins` groups of about equally many users.
+
+    Args:
+        model: a fitted model or Factors.
+        train: the training positives.
+        test: the held-out positives.
+        ax: where to draw; None: a new figure.
+        label: text before the legend entry, to tell models apart.
+        bins: largest number of groups.
     """
     auc = curves.auc(model, train, test)
     length = np.asarray(train.row_lengths)
@@ -179,9 +190,16 @@ def popularity_against_exposure(
     *,
     label: str | None = None,
 ) -> "Axes":
-    """How often each item is in somebody's top n, over how many users had it in training.
+    """The number of users with each item in their top n, against the number of users who had it in training.
 
-    The line is exposure in proportion to popularity: items above it are shown more than that.
+    The line is exposure in proportion to popularity: items above it are shown more often than that.
+
+    Args:
+        model: a fitted model or Factors.
+        train: the training positives, which are left out of the lists.
+        n: length of a list.
+        ax: where to draw; None: a new figure.
+        label: text before the legend entry, to tell models apart.
     """
     items, _ = ranking.top_items(model, np.arange(train.num_users), n, exclude=train)
     shown = np.bincount(items[items >= 0], minlength=train.num_items)
@@ -222,20 +240,20 @@ def _axes() -> "Axes":
 
 
 def _next(ax: "Axes") -> tuple[str, str, str]:
-    """The style of the next curve: one for each that has a name so far."""
+    """The style of the next curve: one per curve that is in the legend so far."""
     named = [
         h for h in ax.get_legend_handles_labels()[1] if "middle" not in h and h != "in proportion"
     ]
     return STYLES[len(named) % len(STYLES)]
 
 
-def _said(name: str) -> str:
+def _caption(name: str) -> str:
     known = {"objective": "objective θ", "step_size": "relative step size"}
     return known.get(name) or (name if name == "validation metric" else name.upper())
 
 
 def _plain_log(axis: Any) -> None:
-    """1, 10, 100 rather than powers."""
+    """Label the ticks of an axis 1, 10, 100 instead of with powers."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

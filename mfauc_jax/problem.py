@@ -1,4 +1,4 @@
-"""Problem: the one assembly of data, weights and objective that fits, selections and benchmarks start from."""
+"""Problem: data, weights and objective put together; every fit, selection and benchmark starts from one."""
 
 import dataclasses
 from typing import Any
@@ -14,13 +14,13 @@ from mfauc_jax.objective.weights import PairWeights, Weights
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What is minimised, on which data.
+    """An optimisation problem: what is minimised, and on which data.
 
     Attributes:
         X: the positives.
         weights: g, g′ and w of X's pairs.
-        objective: Eq. 3 with its λ and σ.
-        rules: what made the weights, and λ and σ; needed for users outside X.
+        objective: Eq. 3 with its L, φ, λ and σ.
+        rules: the settings that gave the weights, and λ and σ; needed only for users outside X.
     """
 
     X: Interactions
@@ -38,15 +38,15 @@ class Problem:
         penalty: Penalty = Auto(),
         pairs: PairWeights | None = None,
     ) -> "Problem":
-        """From data and the objects (or names) of `MFAUC`.
+        """The problem of data and the parts of an `MFAUC`, given as objects or by name.
 
         Args:
-            X: whatever `Interactions.of` reads.
-            loss: L.
-            weighting: φ.
-            weights: how pairs and users are weighed.
-            penalty: where λ and σ come from.
-            pairs: what `weights` gives for X, if that is known already.
+            X: the positives, in any form that `Interactions.of` reads.
+            loss: L: a `Loss`, its name, or a function of the margin.
+            weighting: φ: a `Weighting`, its name, or a function of the rank loss.
+            weights: gives the weights of pairs and users.
+            penalty: gives λ and σ.
+            pairs: `weights.of(X)`, if it is known already.
         """
         X = Interactions.of(X)
         pairs = weights.of(X) if pairs is None else pairs
@@ -59,15 +59,15 @@ class Problem:
         return cls(X, pairs, objective, (weights, penalty))
 
     def of_users(self, new: Interactions) -> "Problem":
-        """The problem of users outside X, over the same items, with X's constants."""
+        """The problem of users outside X, over the same items, with the constants of X."""
         if self.rules is None:
-            raise ValueError("this Problem was put together by hand: Problem.of knows its rules")
+            raise ValueError("this Problem has no rules for other users: make it with Problem.of")
         weights, penalty = self.rules
-        own = weights.of(new, train=self.X)
-        reg, spread = penalty.of(self.X, self.weights, new=(new, own))
-        return Problem(new, own, self.objective._replace(reg=reg, spread=spread), self.rules)
+        pairs = weights.of(new, train=self.X)
+        reg, spread = penalty.of(self.X, self.weights, new=(new, pairs))
+        return Problem(new, pairs, self.objective._replace(reg=reg, spread=spread), self.rules)
 
     @property
     def usable_share(self) -> float:
-        """Users with a usable pair over all: λ is divided by m, the risk by their number."""
+        """The share of users with a usable pair: the risk is divided by their number, the penalty by m."""
         return self.weights.usable.shape[0] / self.X.num_users

@@ -5,7 +5,7 @@ import numpy as np
 from mfauc_jax import Interactions
 from mfauc_jax.baselines import item_auc, pairwise
 from mfauc_jax.baselines.pairwise import Descent, Examples, Picked
-from mfauc_jax.objective import sampling
+from mfauc_jax.objective import lookups
 
 KEY = jax.random.key(0)
 
@@ -87,4 +87,4 @@ def test_users_with_every_item_have_no_pair():
         KEY, X, Examples(users, users, jnp.zeros((2, 1)), jnp.zeros((2, 1)))
     )
     assert picked.weight.tolist() == [0.0, 1.0]
-    assert picked.neg[1] == 1 and not sampling.contains(X, users[1], picked.neg[1])[0]
+    assert picked.neg[1] == 1 and not lookups.contains(X, users[1], picked.neg[1])[0]

@@ -271,10 +271,10 @@ def test_csv_parquet_and_json_say_the_same(home, tmp_path):
 
 def test_unknown_ids_are_named_or_skipped(home):
     said = fails("recommend", home / "model", "ann", "nobody", "böb", "nil")
-    assert "unknown user 'nobody', 'nil': " in said and "lacks 2 of 4; --skip_unknown" in said
-    ran = run("recommend", home / "model", "ann", "nobody", "--skip_unknown", "--n", "1")
+    assert "unknown user 'nobody', 'nil': " in said and "lacks 2 of 4; --unknown skip" in said
+    ran = run("recommend", home / "model", "ann", "nobody", "--unknown", "skip", "--n", "1")
     assert ran.code == 0 and ran.out.count("\n") == 2 and "skipped 1 unknown users of 2" in ran.err
-    said = fails("recommend", home / "model", "x", "y", "--skip_unknown")
+    said = fails("recommend", home / "model", "x", "y", "--unknown", "skip")
     assert "another catalogue" in said and "its users are" in said
     assert "unknown item 'i99'" in fails("similar", home / "model", "i1", "i99")
 
@@ -369,12 +369,11 @@ def test_pairs_that_trained_and_strangers_are_refused_or_skipped(home, tmp_path,
     held_out = pl.read_csv(home / "test.csv")
     strange = pl.concat([held_out, pl.DataFrame({"user": ["eve", "ann"], "item": ["i1", "new"]})])
     strange.write_csv(tmp_path / "t.csv")
-    assert "unknown user 'eve'" in fails(command, home / "model", tmp_path / "t.csv")
-    assert run(command, home / "model", tmp_path / "t.csv", "--skip_unknown").out == right
+    refused = fails(command, home / "model", tmp_path / "t.csv", "--unknown", "raise")
+    assert "unknown user 'eve'" in refused and "--unknown skip" in refused
+    assert run(command, home / "model", tmp_path / "t.csv").out == right
     (tmp_path / "t.csv").write_text("user,item\n1,2\n3,4\n")
-    assert "another catalogue" in fails(
-        command, home / "model", tmp_path / "t.csv", "--skip_unknown"
-    )
+    assert "another catalogue" in fails(command, home / "model", tmp_path / "t.csv")
 
 
 def test_an_evaluation_is_drawn(home, tmp_path):

@@ -716,6 +716,12 @@ def test_what_a_declaration_says_is_what_is_checked():
         rate: float = fields.number(0.5, above=0, help="of something")
         own: losses.Loss = fields.part("logistic", losses.Loss, help="a loss")
 
+        free: float = fields.number(0.0, most=None, help="any number")
+
+    for value in (math.nan, math.inf, -math.inf):
+        with pytest.raises(ValueError, match=f"Mine: free = {value} must be a finite number$"):
+            Mine(free=value)
+    assert Mine(free=-1e300).free == -1e300
     assert Mine().own == losses.logistic and repr(Mine()) == "Mine()"
     assert Mine.specs()["size"].bounds == "a whole number ≥ 2 and ≤ 9"
     with pytest.raises(ValueError, match="Mine: size = 10 must be a whole number ≥ 2 and ≤ 9"):
@@ -723,6 +729,7 @@ def test_what_a_declaration_says_is_what_is_checked():
     assert Mine(own=losses.Sigmoid(beta=2.0)).get_params() == {
         "size": 3,
         "rate": 0.5,
+        "free": 0.0,
         "own": losses.Sigmoid(beta=2.0),
         "own__beta": 2.0,
     }

@@ -9,8 +9,8 @@ import scipy.optimize
 from toys import quiet, random_factors
 
 import mfauc_jax as mf
-from mfauc_jax._core.factors import Factors
 from mfauc_jax import Alternating, Auto, Problem
+from mfauc_jax._core.factors import Factors
 from mfauc_jax.objective import equation, exact, losses
 from mfauc_jax.objective.penalties import Reg
 from mfauc_jax.objective.weights import Weights

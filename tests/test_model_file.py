@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from toys import quiet, random_factors
 
 import mfauc_jax as mf
-from mfauc_jax import Alternating, Minibatch, Watch, losses
+from mfauc_jax import Minibatch
 from mfauc_jax.serving import model_file
 from mfauc_jax.serving.model_file import ModelFileError
 

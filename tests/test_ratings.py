@@ -207,7 +207,7 @@ def test_ml_10m_is_found_under_its_archives_name(tmp_path):
         ("a.csv", "user,item,rating\n", "no ratings below its header"),
         ("a.csv", "user,thing\n1,2\n", "looks like item ids among user, thing: pass item="),
         ("a.csv", "user,item,item\n1,2,2\n", "comes twice"),
-        ("a.inter", "user_id\titem_id:token\n1\t2\n", "line 1: 'user_id' has no type"),
+        ("a.inter", "user_id\titem_id:token\n1\t2\n", "line 1: column 'user_id' has no type"),
         ("train.txt", "0 1 2\n1 x\n", "line 2: 'x' is not an item number"),
         ("BX-Book-Ratings.csv", BX + "9;1234;3\r\n", "line 6: 1 columns instead of 3"),
         ("BX-Book-Ratings.csv", BX + '"9";"1234";"ten"\r\n', "line 6: rating 'ten'"),

@@ -8,10 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from toys import one_shape, quiet, random_factors
 
-from mfauc_jax.objective import equation, sampling
+from mfauc_jax.objective import equation, lookups, sampling
 from mfauc_jax.objective.weights import Weights
 
-complement, contains = jax.jit(sampling.complement), jax.jit(sampling.contains)
+complement, contains = jax.jit(lookups.complement), jax.jit(lookups.contains)
 for_items = jax.jit(sampling.for_items, static_argnums=(4, 5))
 
 

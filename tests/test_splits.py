@@ -181,7 +181,7 @@ def test_confidence_travels_with_its_positive():
     [
         (lambda X, key: splits.hold_out(key, X, 0), "per_user = 0 must be ≥ 1"),
         (lambda X, key: splits.k_fold(key, X, 1), "folds = 1 must be ≥ 2"),
-        (lambda X, key: splits.subsample_users(key, X, 1), "max_nnz = 1 is passed"),
+        (lambda X, key: splits.subsample_users(key, X, 1), "max_nnz = 1 "),
         (lambda X, key: splits.subsample_users(key, X, 9, 0), "step = 0"),
         (lambda X, key: splits.leave_last_out(X, np.zeros(3)), "3 times for"),
         (lambda X, key: splits.leave_last_out(X, np.full(X.nnz, np.nan)), "not finite"),

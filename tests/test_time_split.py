@@ -1,6 +1,8 @@
 """Training is the past and test the future: `splits.by_time` against a loop over rows, on frames of all kinds."""
 
+import csv
 import datetime as dt
+import io
 import re
 import warnings
 
@@ -9,6 +11,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from command import fails, run, untouched_jax  # noqa: F401
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -362,3 +365,261 @@ def test_one_moment_is_the_same_number_everywhere(moment):
 
     column = nw.from_native(pl.DataFrame({"t": [moment]}))["t"]
     assert times.read(column).values.tolist() == [value]
+
+
+# --- mfauc data split ---
+
+SHOP = '''order;customer_id;sku;qty;price;note;created_at
+1;007;a;1;4;plain;2024-05-03 10:00
+2;007;b;2;4.50;"semi;colon";2024-05-01
+3;ann;a;1;3;;2024-05-02T08:00:00
+4;007;c;10;1e3;é ☕;2024-05-04
+5;ann;b;1;2;"a ""quote""";2024-05-05
+6;ann;a;1;5;again;2024-05-06
+7;zoe;d;1;5;alone;2024-05-06
+'''
+
+
+def shop_rows() -> list[tuple]:
+    """The rows of the file, as text."""
+    return [tuple(row) for row in csv.reader(io.StringIO(SHOP), delimiter=";")]
+
+
+def as_text(path) -> list[tuple]:
+    with open(path, encoding="utf-8", newline="") as file:
+        return [tuple(row) for row in csv.reader(file)]
+
+
+@pytest.fixture
+def shop(tmp_path):
+    (tmp_path / "shop.csv").write_text(SHOP, encoding="utf-8")
+    return tmp_path / "shop.csv"
+
+
+def divide(source, *how, ending=".csv"):
+    """What `mfauc data split` says, and its two files."""
+    halves = source.parent / f"train{ending}", source.parent / f"test{ending}"
+    ran = run("data", "split", source, "--train", halves[0], "--test", halves[1], *how)
+    assert ran.code == 0, ran.err
+    return ran.err, *halves
+
+
+@pytest.mark.parametrize(
+    ("how", "train", "test", "says"),
+    [
+        (("--after", "2024-05-04"), "123", "457", "--after 2024-05-04: left out 1 of 4 test rows"),
+        (("--after", "2024-05-03T10:00"), "23", "1457", "left out 1 of 5 test rows"),
+        (("--last", "1"), "12357", "4", "--last 1: left out 1 of 2 test rows"),
+        (("--last", "2"), "237", "145", "--last 2: left out 1 of 4 test rows"),
+        (("--last", "9"), "237", "145", "left out 1 of 4"),
+    ],
+)
+def test_the_rows_of_a_file_are_divided_as_they_are_written(shop, how, train, test, says):
+    header, *whole = shop_rows()
+    said, *halves = divide(shop, *how)
+    for path, orders in zip(halves, (train, test), strict=True):
+        assert as_text(path) == [header, *(row for row in whole if row[0] in orders)]
+        assert f"wrote {len(orders)} rows to {path}" in said
+    assert says in said and "repeat a pair of training" in said
+
+
+def test_newcomers_are_told_and_left_out_by_evaluate(shop, tmp_path):
+    said, train, test = divide(shop, "--after", "2024-05-04")
+    assert f"1 user and 2 items are only in {test}: `mfauc evaluate` leaves them out" in said
+    said, train, test = divide(shop, "--after", "2024-05-03T10:00")
+    assert run("fit", train, "--out", tmp_path / "m", "--rank", "2").code == 0
+    ran = run("evaluate", tmp_path / "m", test)
+    assert ran.code == 0, ran.err
+    assert "left out 2 of 4, training does not know 1 user and 2 items" in ran.err
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_a_split_file_fits_and_evaluates(tmp_path, ending):
+    rng = np.random.default_rng(1)
+    users, items = np.nonzero(rng.random((20, 9)) < 0.6)
+    log = pl.DataFrame(
+        {
+            "visitor": [f"v{u}" for u in users],
+            "sku": items,
+            "seconds": rng.permutation(len(users)),
+            "when": [
+                dt.datetime(2024, 1, 1) + dt.timedelta(hours=int(h))
+                for h in rng.permutation(len(users))
+            ],
+        }
+    )
+    log.write_parquet(tmp_path / "log.parquet")
+    _, train, test = divide(tmp_path / "log.parquet", "--last", "1", ending=ending)
+    expected = splits.by_time(log, last=1)
+    for path, frame in zip((train, test), expected, strict=True):
+        found = (
+            pl.read_parquet(path)
+            if ending == ".parquet"
+            else pl.read_csv(path, try_parse_dates=True)
+        )
+        assert found.rows() == frame.rows() and found.columns == log.columns
+    assert run("fit", train, "--out", tmp_path / "m", "--rank", "2").code == 0
+    assert run("evaluate", tmp_path / "m", test).code == 0
+    _, train, test = divide(
+        tmp_path / "log.parquet", "--after", "20", "--time_column", "seconds", ending=ending
+    )
+    found = pl.read_parquet(train) if ending == ".parquet" else pl.read_csv(train)
+    assert found["seconds"].to_list() == [s for s in log["seconds"].to_list() if s < 20]
+
+
+def test_files_without_names_get_the_usual_ones(tmp_path):
+    lines = ["1\t10\t5\t300", "1\t11\t4\t100", "2\t10\t2\t200", "2\t12\t5\t250", "2\t11\t5\t50"]
+    (tmp_path / "u.data").write_text("\n".join(lines) + "\n")
+    _, train, test = divide(tmp_path / "u.data", "--last", "1")
+    assert pl.read_csv(train).columns == ["user", "item", "rating", "time"]
+    assert pl.read_csv(test)["time"].to_list() == [300, 250]
+    _, train, test = divide(tmp_path / "u.data", "--after", "250", "--min_rating", "4")
+    assert pl.read_csv(train)["time"].to_list() == [100, 50]
+    assert pl.read_csv(test)["time"].to_list() == [300, 250]
+    said = fails(
+        "data",
+        "split",
+        tmp_path / "u.data",
+        "--train",
+        train,
+        "--test",
+        test,
+        "--after",
+        "1970-02-01",
+    )
+    assert "--after '1970-02-01' is a date and column 'time' has numbers, from 50 to 300" in said
+    assert "Unix seconds, 2678400" in said
+    (tmp_path / "log.jsonl").write_text(
+        '{"user": "a", "item": "x", "ts": 1, "k": [1]}\n{"user": "a", "item": "y", "ts": 2}\n'
+    )
+    _, train, test = divide(tmp_path / "log.jsonl", "--last", "1")
+    assert as_text(train) == [("user", "item", "ts", "k"), ("a", "x", "1", "[1]")]
+    assert as_text(test) == [("user", "item", "ts", "k"), ("a", "y", "2", "")]
+
+
+def test_filters_choose_rows_before_the_split(tmp_path):
+    rng = np.random.default_rng(2)
+    table = [
+        (f"u{u}", f"i{i}", str(r), str(t)) for u, i, r, t in rng.integers(0, (8, 8, 6, 99), (90, 4))
+    ]
+    text = "\n".join(map(",".join, [("user", "item", "rating", "time"), *table]))
+    (tmp_path / "r.csv").write_text(text + "\n")
+    said, train, test = divide(
+        tmp_path / "r.csv",
+        "--after",
+        "60",
+        "--min_rating",
+        "2",
+        "--user_min",
+        "4",
+        "--item_min",
+        "3",
+    )
+    left = [row for row in table if int(row[2]) >= 2]
+    while True:
+        users = {u: len({r[1] for r in left if r[0] == u}) for u, *_ in left}
+        items = {i: len({r[0] for r in left if r[1] == i}) for _, i, *_ in left}
+        kept = [row for row in left if users[row[0]] >= 4 and items[row[1]] >= 3]
+        if len(kept) == len(left):
+            break
+        left = kept
+    assert 0 < len(left) < len(table)
+    past = [row for row in left if int(row[3]) < 60]
+    future = [row for row in left if int(row[3]) >= 60 and row[:2] not in {r[:2] for r in past}]
+    assert as_text(train)[1:] == past and as_text(test)[1:] == future
+    assert "rows with a rating below 2 left out" in said
+
+
+def test_a_data_set_is_divided_by_time(tmp_path):
+    (tmp_path / "ml-100k").mkdir()
+    lines = [
+        f"{u}\t{i}\t{5 if (u + i) % 3 else 1}\t{100 * u + i}"
+        for u in range(1, 15)
+        for i in range(1, 30)
+    ]
+    (tmp_path / "ml-100k" / "u.data").write_text("\n".join(lines) + "\n")
+    named = ("data", "split", "--dataset", "ml-100k", "--data_dir", tmp_path, "--last", "1")
+    halves = ("--train", tmp_path / "a.csv", "--test", tmp_path / "b.csv")
+    assert run(*named, *halves).code == 0
+    test = pl.read_csv(tmp_path / "b.csv")
+    assert test["user"].to_list() == list(range(1, 15)) and (test["rating"] == 5).all()
+    assert test["item"].to_list() == [29 if (u + 29) % 3 else 28 for u in range(1, 15)]
+    assert "--time_column is for a file" in fails(*named, *halves, "--time_column", "time", code=2)
+
+
+def test_the_same_file_twice_is_refused_before_anything_is_written(shop, tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    plain, other = folder / "a.csv", folder / "b.csv"
+    plain.write_text("old")
+    (folder / "link.csv").symlink_to(plain)
+    (folder / "dangling.csv").symlink_to(folder / "new.csv")
+    (folder / "hard.csv").hardlink_to(plain)
+    (tmp_path / "way").symlink_to(folder)
+    (folder / "source.csv").symlink_to(shop)
+    before = {path.name for path in folder.iterdir()}
+    same = [
+        (plain, plain),
+        (plain, folder / ".." / "out" / "a.csv"),
+        (plain, folder / "link.csv"),
+        (folder / "link.csv", plain),
+        (folder / "new.csv", folder / "dangling.csv"),
+        (plain, tmp_path / "way" / "a.csv"),
+        (folder / "c.csv", tmp_path / "way" / "c.csv"),
+        (plain, folder / "hard.csv"),
+    ]
+    for how in (("--last", "1"), ("--per_user", "1")):
+        for train, test in same:
+            said = fails("data", "split", shop, "--train", train, "--test", test, *how, code=2)
+            assert "are the same file" in said
+        for train, test in ((shop, other), (other, shop), (other, folder / "source.csv")):
+            said = fails("data", "split", shop, "--train", train, "--test", test, *how, code=2)
+            assert "is the file that is split" in said
+    pattern = str(tmp_path / "sh*.csv")
+    said = fails("data", "split", pattern, "--train", shop, "--test", other, "--last", "1", code=2)
+    assert "is the file that is split" in said
+    assert {path.name for path in folder.iterdir()} == before and plain.read_text() == "old"
+    assert shop.read_text(encoding="utf-8") == SHOP
+
+
+def test_bad_splits_are_named(shop, tmp_path):
+    def refused(*how, code=1):
+        halves = ("--train", tmp_path / "a.csv", "--test", tmp_path / "b.csv")
+        said = fails("data", "split", tmp_path / "shop.csv", *halves, *how, code=code)
+        assert not (tmp_path / "a.csv").exists() and not (tmp_path / "b.csv").exists()
+        return said
+
+    assert "not allowed with" in refused("--last", "1", "--after", "2024-01-01", code=2)
+    assert "not allowed with" in refused("--last", "1", "--per_user", "1", code=2)
+    assert "is for --last or --after" in refused("--time_column", "created_at", code=2)
+    assert "no column 'when' for --time_column" in refused("--last", "1", "--time_column", "when")
+    assert "--after soon" in refused("--after", "soon").replace("'", "")
+    assert "--after 2020-01-01 leaves no row to train" in refused("--after", "2020-01-01")
+    assert "from 2024-05-01 00:00:00 to 2024-05-06 00:00:00" in refused("--after", "2030-01-01")
+    assert "has dates" in refused("--after", "17")
+    shop.write_text(
+        SHOP.replace("2024-05-02T08:00:00", "some day").replace("2024-05-04", "never"),
+        encoding="utf-8",
+    )
+    said = refused("--last", "1")
+    assert "of 7 times 0 are missing and 2 unreadable ('some day' …)" in said
+    assert "with --skip_bad" in said
+    said, train, test = divide(shop, "--last", "1", "--skip_bad")
+    assert "left out 2 bad rows of 7: 2 with no time" in said
+    assert {row[0] for half in (train, test) for row in as_text(half)[1:]} == set("12567")
+    train.rename(tmp_path / "c.csv"), test.rename(tmp_path / "d.csv")
+    shop.write_text(SHOP.replace("2024-05-02T08:00:00", ""), encoding="utf-8")
+    said = refused("--last", "1")
+    assert "1 bad rows of 7, 1 with no time" in said and "--skip_bad" in said
+    said, train, _ = divide(shop, "--last", "1", "--skip_bad")
+    assert "left out 1 bad rows of 7" in said and "3" not in [row[0] for row in as_text(train)]
+    shop.write_text("user,item\na,b\na,c\n")
+    assert "no column that looks like times among user, item: pass --time_column" in refused(
+        "--last", "1"
+    )
+    nested = pl.DataFrame({"user": [1, 1], "item": [1, 2], "time": [1, 2], "tags": [["x"], ["y"]]})
+    nested.write_parquet(tmp_path / "nested.parquet")
+    halves = ("--train", tmp_path / "a.csv", "--test", tmp_path / "b.csv", "--last", "1")
+    assert "try .parquet" in fails("data", "split", tmp_path / "nested.parquet", *halves)
+    _, train, _ = divide(tmp_path / "nested.parquet", "--last", "1", ending=".parquet")
+    assert pl.read_parquet(train)["tags"].to_list() == [["x"]]

@@ -105,7 +105,7 @@ def test_a_function_that_answers_no_number_is_named(answer):
     def strange(counts):
         return answer
 
-    with pytest.raises(TypeError, match=r"the metric strange answered .* each of the 40 users"):
+    with pytest.raises(TypeError, match=r"the metric strange .* each of the 40 users"):
         MODEL.with_params().fit(TRAIN, TEST, watch=Watch(metric=strange))
 
 

@@ -1,4 +1,4 @@
-"""The one door through which files are written: whole or not at all.
+"""Writing of files, whole or not at all. Every file of the library is written here.
 
 A file is written beside its place and then renamed, so that after an error, a full disk or a kill the old content is
 still there. A link is followed to its target. Nothing but a regular file is ever replaced: devices and pipes survive,
@@ -16,8 +16,13 @@ import uuid
 from collections.abc import Iterator
 from typing import IO
 
+# names of temporary files, with the machine and the process that wrote them
 LEFT_OVER = re.compile(r"\.mfauc-(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]{32}\.tmp")
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+)  # the disk, the quota or the file size is exhausted
 
 
 def is_stream(path: str | os.PathLike) -> bool:
@@ -31,9 +36,11 @@ def is_stream(path: str | os.PathLike) -> bool:
 
 
 def destination(path: str | os.PathLike) -> pathlib.Path:
-    """The regular file, there already or not, that writing to `path` means; an OSError for anything else."""
+    """The regular file, existing or new, that writing to `path` creates; an OSError if it would not be one."""
     if is_stream(path):
-        raise OSError(f"cannot write {path}: it is not a regular file, and only text can be streamed")
+        raise OSError(
+            f"cannot write {path}: it is not a regular file, and only text can be streamed"
+        )
     target = pathlib.Path(os.path.realpath(path))
     if target.is_dir():
         raise IsADirectoryError(f"cannot write {path}: it is a folder, give the name of a file")
@@ -41,11 +48,11 @@ def destination(path: str | os.PathLike) -> pathlib.Path:
 
 
 def check_writable(path: str | os.PathLike, stream: bool = False) -> None:
-    """Fail now, and not after an hour's work, if `path` cannot be written.
+    """Raise OSError now, and not after an hour's work, if `path` cannot be written.
 
     Args:
-        path: where something is going to be written.
-        stream: a pipe or a device will do, too.
+        path: the file that will be written later.
+        stream: whether a pipe or a device is allowed as well.
     """
     if stream and is_stream(path):
         return
@@ -55,9 +62,9 @@ def check_writable(path: str | os.PathLike, stream: bool = False) -> None:
 
 @contextlib.contextmanager
 def beside(path: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """A new empty file next to `path`, which takes its place if the block ends well.
+    """A new empty file next to `path`; it replaces `path` if the block ends without an error.
 
-    The file has the mode of the one it replaces, or what the umask gives a new one.
+    It gets the mode of the file that it replaces, or that of a new file under the umask.
     """
     target = destination(path)
     with _new_file_beside(path, target) as temporary:
@@ -66,7 +73,7 @@ def beside(path: str | os.PathLike) -> Iterator[pathlib.Path]:
             yield temporary
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-            temporary.chmod(mode)  # some writers make a file of their own
+            temporary.chmod(mode)  # some writers replace the temporary file by their own
             temporary.replace(target)
         except OSError as error:
             if error.errno not in FULL:
@@ -87,7 +94,7 @@ def text_file(path: str | os.PathLike) -> Iterator[IO[str]]:
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    """The text as UTF-8, whole or not at all."""
+    """Write the text as UTF-8, whole or not at all."""
     with text_file(path) as file:
         file.write(text)
 

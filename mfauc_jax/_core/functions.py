@@ -20,8 +20,8 @@ def from_function(
     """
     inner = function.func if isinstance(function, functools.partial) else function
     given = function.keywords if isinstance(function, functools.partial) else {}
-    made = _class_of(base, inner, probe)
-    return made(**given)
+    member_class = _class_of(base, inner, probe)
+    return member_class(**given)
 
 
 @functools.lru_cache(maxsize=256)
@@ -62,7 +62,7 @@ def check_scalar(function: Callable) -> None:
     named = getattr(function, "__name__", repr(function))
     try:
         # inside a lambda: jax 0.10 crashes on callables without weak references, such as str.upper
-        answer = jax.eval_shape(lambda x: function(x), 0.0)
+        answer = jax.eval_shape(lambda x: function(x), 0.0)  # noqa: PLW0108
     except Exception as error:
         raise TypeError(f"{named} cannot be evaluated on a number: {error}") from error
     if getattr(answer, "shape", None) != () or answer.dtype.kind != "f":

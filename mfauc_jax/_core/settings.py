@@ -71,8 +71,10 @@ class Declared:
         Args:
             identity: leave out the fields that may change when a fit is resumed, such as the number of iterations.
         """
-        kept = {n: getattr(self, n) for n, s in self.specs().items() if s.identity or not identity}
-        return {n: _described(value, identity) for n, value in kept.items()}
+        values = {
+            n: getattr(self, n) for n, s in self.specs().items() if s.identity or not identity
+        }
+        return {n: _described(value, identity) for n, value in values.items()}
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and all(

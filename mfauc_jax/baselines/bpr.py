@@ -19,7 +19,7 @@ from mfauc_jax.baselines import pairwise
 from mfauc_jax.baselines.pairwise import Descent, Examples, Picked
 from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.objective import losses, sampling
+from mfauc_jax.objective import lookups, losses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Triple:
         bound = X.nnz if self.popular else X.num_items
         items = pairwise.below(key, shape, bound)
         items = X.indices[items] if self.popular else items
-        relevant, _ = sampling.contains(X, jnp.broadcast_to(users[:, None], shape), items)
+        relevant, _ = lookups.contains(X, jnp.broadcast_to(users[:, None], shape), items)
         first = jnp.argmin(relevant, 1)[:, None]
         neg, hit = (jnp.take_along_axis(a, first, 1)[:, 0] for a in (items, relevant))
         return Picked(pos, neg, 1.0 - hit.astype(u.dtype))

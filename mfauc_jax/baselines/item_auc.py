@@ -15,7 +15,7 @@ from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines import pairwise
 from mfauc_jax.baselines.pairwise import Descent, Examples, Picked
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.objective import sampling
+from mfauc_jax.objective import lookups
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Uniform:
         users, pos, u, _ = examples
         num_neg = X.num_items - X.row_lengths[users]
         x = pairwise.below(key, users.shape, jnp.maximum(num_neg, 1))
-        neg, _ = sampling.complement(X, None, None, users, x)
+        neg, _ = lookups.complement(X, None, None, users, x)
         return Picked(pos, jnp.minimum(neg, X.num_items - 1), (num_neg > 0).astype(u.dtype))
 
 

@@ -61,7 +61,7 @@ class Descent(Settings, listed=False):
         help="draws per step in the user–item model; None: about nnz/100, see `batch_size`",
     )
     per_user: int = size(8, help="pairs per visit in the item-factor model")
-    bias: bool = flag(False, help="learn an item bias, as a last column of V that meets ones in U")
+    bias: bool = flag(False, help="learn an item bias: a last column of V, multiplied by 1 in U")
     adaptive: bool = flag(
         True, help="Adagrad per row, which needs fewer epochs; False: plain descent"
     )

@@ -20,7 +20,7 @@ from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines import pairwise
 from mfauc_jax.baselines.pairwise import Descent, Examples, Picked
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.objective.sampling import contains
+from mfauc_jax.objective.lookups import contains
 
 GROUP = 16  # examples that share their draws of negatives
 MEDIAN = (0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)  # the 5th best of 10, as LightFM

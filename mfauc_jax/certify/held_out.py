@@ -104,7 +104,7 @@ def hoeffding(ranks: np.ndarray, row: np.ndarray, t: np.ndarray, delta: float) -
 
 
 def bernstein_users(ranks: np.ndarray, row: np.ndarray, t: np.ndarray, delta: float) -> float:
-    """The half-width by Maurer and Pontil's inequality over users' means: draws of one user may depend on each other."""
+    """The half-width by Maurer and Pontil's inequality over users' means; one user's draws may be dependent."""
     means = np.bincount(row, 1 - ranks) / t
     return bounds.bernstein(means, np.full(len(t), 1 / len(t)), delta)
 

@@ -1,4 +1,4 @@
-"""The `mfauc` command: sub-commands, exit codes, errors of one line, and JAX's set-up.
+"""The `mfauc` command: sub-commands, exit codes, one-line errors, and the set-up of JAX.
 
 mfauc fit ratings.csv --out likes.model
 mfauc recommend likes.model ann bob --n 5
@@ -18,7 +18,7 @@ from mfauc_jax.cli.output import UsageError, note
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the answer is its exit code."""
+    """Run one command and return its exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
         args = parser(everything="--help_all" in argv).parse_args(argv)
@@ -31,8 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except SystemExit as stop:  # argparse: 0 after --help, 2 after wrong usage
         return int(stop.code or 0)
-    except BrokenPipeError:  # the reader, such as head, has had enough
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  what is left goes nowhere
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  the rest of the output is dropped
         return 0
     except KeyboardInterrupt:
         print("mfauc: interrupted", file=sys.stderr)
@@ -45,12 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser(everything: bool = False) -> argparse.ArgumentParser:
-    """The whole command; `everything` shows the rarely used options in the help too."""
+    """The parser of the whole command; with `everything` the help also shows rarely used options."""
     top = options.Parser(
         prog="mfauc",
         formatter_class=options.Compact,
         description="Recommendation from positive-only feedback that maximises each user's AUC.",
-        epilog=f"`mfauc COMMAND --help` tells the options of one. {options.EXIT_CODES}",
+        epilog=f"`mfauc COMMAND --help` shows the options of a command. {options.EXIT_CODES}",
     )
     version = importlib.metadata.version("mfauc_jax")
     top.add_argument("--version", action="version", version=f"mfauc {version}")
@@ -76,11 +76,11 @@ def _message(error: Exception) -> str:
 
 
 def _set_up_jax(args: argparse.Namespace) -> None:
-    """Threads, precision and the compilation cache: before anything is computed."""
+    """Set threads, precision and the compilation cache, before anything is computed."""
     import jax
 
     if args.threads is not None:
-        os.environ["NPROC"] = str(args.threads)  # what XLA sizes its thread pool by
+        os.environ["NPROC"] = str(args.threads)  # XLA takes the size of its thread pool from it
     if args.cpu_devices is not None:
         jax.config.update("jax_num_cpu_devices", args.cpu_devices)
     if args.float64:
@@ -91,6 +91,6 @@ def _set_up_jax(args: argparse.Namespace) -> None:
 
 
 def cache_dir() -> pathlib.Path:
-    """Where compiled programs are kept between runs: $XDG_CACHE_HOME/mfauc, or ~/.cache/mfauc."""
+    """The folder of compiled programs between runs: $XDG_CACHE_HOME/mfauc, or ~/.cache/mfauc."""
     home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     return pathlib.Path(home) / "mfauc"

@@ -1,7 +1,10 @@
-"""`mfauc data`: what data sets there are, getting them, looking at ratings, holding some out."""
+"""`mfauc data`: list and download data sets, describe ratings, hold some out."""
 
 import argparse
-from typing import Any
+import glob
+import os
+import warnings
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -14,14 +17,19 @@ from mfauc_jax.data import ids as id_columns
 from mfauc_jax.data import ratings, splits
 from mfauc_jax.data.interactions import Interactions
 
+if TYPE_CHECKING:
+    import polars as pl
+
 
 def add_to(commands: Any, everything: bool) -> None:
-    """Declare the commands."""
+    """Declare the sub-commands of `mfauc data`."""
     text = "list, download, describe and split ratings"
-    made = commands.add_parser("data", help=text, description=text, formatter_class=options.Compact)
-    inner = made.add_subparsers(metavar="COMMAND [options]", required=True)
+    parser = commands.add_parser(
+        "data", help=text, description=text, formatter_class=options.Compact
+    )
+    inner = parser.add_subparsers(metavar="COMMAND [options]", required=True)
 
-    made = options.command(
+    parser = options.command(
         inner,
         "list",
         show,
@@ -29,9 +37,11 @@ def add_to(commands: Any, everything: bool) -> None:
         "the data sets known by name, and which are there",
         everything,
     )
-    made.add_argument("--data_dir", metavar="DIR", default="data", help="look here (data)")
+    parser.add_argument(
+        "--data_dir", metavar="DIR", default="data", help="folder of the data sets (data)"
+    )
 
-    made = options.command(
+    parser = options.command(
         inner,
         "download",
         download,
@@ -39,11 +49,13 @@ def add_to(commands: Any, everything: bool) -> None:
         "fetch a data set from its official address",
         everything,
     )
-    made.add_argument("name", metavar="NAME", help="one of `mfauc data list`")
-    made.add_argument("--data_dir", metavar="DIR", default="data", help="put it here (data)")
-    made.add_argument("--base_url", metavar="URL", help="a mirror that has the same file names")
+    parser.add_argument("name", metavar="NAME", help="one of `mfauc data list`")
+    parser.add_argument(
+        "--data_dir", metavar="DIR", default="data", help="folder to put it in (data)"
+    )
+    parser.add_argument("--base_url", metavar="URL", help="a mirror that has the same file names")
 
-    made = options.command(
+    parser = options.command(
         inner,
         "describe",
         describe,
@@ -51,27 +63,31 @@ def add_to(commands: Any, everything: bool) -> None:
         "users, items, positives, and how they are spread",
         everything,
     )
-    options.add_ratings(made, "RATINGS", everything)
-    made.add_argument("--format", choices=("table", "json"), default="table", help="(table)")
+    options.add_ratings(parser, "RATINGS", everything)
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="(table)")
 
-    made = options.command(
+    parser = options.command(
         inner,
         "split",
         split,
         "data split RATINGS --train FILE --test FILE [options]",
-        "hold out random positives of each user",
+        "hold out random positives of each user, or the latest ones",
         everything,
     )
-    options.add_ratings(made, "RATINGS", everything)
-    add = made.add_argument_group("split").add_argument
+    options.add_ratings(parser, "RATINGS", everything)
+    add = parser.add_argument_group("split").add_argument
     add("--train", required=True, metavar="FILE", help="the rest, as .csv or .parquet")
     add("--test", required=True, metavar="FILE", help="the held-out positives, the same")
-    at_least_1 = options.number(int, 1)
-    add("--per_user", type=at_least_1, default=5, metavar="N", help="held out of each user (5)")
+    add("--time_column", metavar="NAME", help="column of times, for --last and --after")
+    way = parser.add_argument_group("what is held out").add_mutually_exclusive_group()
+    at_least_1, add = options.number(int, 1), way.add_argument
+    add("--per_user", type=at_least_1, metavar="N", help="N random positives of each user (5)")
+    add("--last", type=at_least_1, metavar="N", help="the last N rows of each user, by time")
+    add("--after", metavar="TIME", help="rows at TIME or later: 2024-05-01, or a number")
 
 
 def show(args: argparse.Namespace) -> None:
-    """One line per data set."""
+    """Print one line per data set."""
     for name, dataset in data.DATASETS.items():
         try:
             state = f"in {ratings.find(name, args.data_dir)[0].parent}"
@@ -81,11 +97,11 @@ def show(args: argparse.Namespace) -> None:
 
 
 def download(args: argparse.Namespace) -> None:
-    """Where it is, and whether its hash is the known one."""
-    found = data.download(args.name, args.data_dir, base_url=args.base_url)
-    print(found.folder)
-    sure = "its sha256 is right" if found.verified else "no sha256 is known to compare with"
-    note(args, f"{args.name}: {sure}")
+    """Print the folder of the data set, and whether its hash is the known one."""
+    downloaded = data.download(args.name, args.data_dir, base_url=args.base_url)
+    print(downloaded.folder)
+    check = "its sha256 is right" if downloaded.verified else "no sha256 is known to compare with"
+    note(args, f"{args.name}: {check}")
 
 
 def describe(args: argparse.Namespace) -> None:
@@ -95,7 +111,7 @@ def describe(args: argparse.Namespace) -> None:
         "user": np.diff(np.asarray(X.indptr)),
         "item": np.bincount(np.asarray(X.indices), minlength=X.num_items),
     }
-    found: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "users": X.num_users,
         "items": X.num_items,
         "positives": X.nnz,
@@ -103,48 +119,114 @@ def describe(args: argparse.Namespace) -> None:
     }
     for kind, counts in lengths.items():
         quantiles = np.quantile(counts, [0, 0.25, 0.5, 0.75, 1], method="lower")
-        found[f"positives_of_{kind}"] = dict(
+        summary[f"positives_of_{kind}"] = dict(
             zip(
                 ("least", "quarter", "median", "three_quarters", "most"),
                 quantiles.tolist(),
                 strict=True,
             )
         )
-        found[f"{kind}_ids"] = id_columns.of(X, kind)[:3].tolist()
+        summary[f"{kind}_ids"] = id_columns.of(X, kind)[:3].tolist()
     if args.format == "json":
-        print(output.as_json(found))
+        print(output.as_json(summary))
         return
     print(
-        f"{X.num_users} users × {X.num_items} items, {X.nnz} positives ({100 * found['density']:.3g} %)"
+        f"{X.num_users} users × {X.num_items} items, {X.nnz} positives ({100 * summary['density']:.3g} %)"
     )
     for kind in lengths:
-        numbers = found[f"positives_of_{kind}"]
+        numbers = summary[f"positives_of_{kind}"]
         text = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in numbers.items())
-        ids = ", ".join(map(repr, map(str, found[f"{kind}_ids"])))
+        ids = ", ".join(map(repr, map(str, summary[f"{kind}_ids"])))
         print(f"positives of one {kind}: {text}; {kind} ids: {ids}, …")
 
 
 def split(args: argparse.Namespace) -> None:
-    """Two files of pairs, which `mfauc fit` and `mfauc evaluate` read."""
+    """Write two files, which `mfauc fit` and `mfauc evaluate` read."""
+    by_time = args.last is not None or args.after is not None
+    if args.time_column is not None and not by_time:
+        raise UsageError(f"--time_column {args.time_column} is for --last or --after")
     for path in (args.train, args.test):
         if not path.lower().endswith((".csv", ".parquet")):
             raise UsageError(f"{path} must end in .csv or .parquet")
+    _refuse_same_file(args)
+    for path in (args.train, args.test):
         output.check_writable(path)
+    frames, (user, item) = _by_time(args) if by_time else _at_random(args)
+    for path, frame in zip((args.train, args.test), frames, strict=True):
+        _write(path, frame)
+        note(args, f"wrote {frame.height} {'rows' if by_time else 'positives'} to {path}")
+    train, test = frames
+    lost = [len(set(test[name]) - set(train[name])) for name in (user, item)]
+    if any(lost):
+        unseen = f"{id_columns.counted(lost[0], 'user')} and {id_columns.counted(lost[1], 'item')}"
+        note(args, f"{unseen} are only in {args.test}: `mfauc evaluate` leaves them out")
+
+
+def _refuse_same_file(args: argparse.Namespace) -> None:
+    """The two halves must not replace each other, nor what they are read from."""
+    if _is_same(args.train, args.test):
+        raise UsageError(f"--train {args.train} and --test {args.test} are the same file")
+    sources = [args.ratings, *glob.glob(args.ratings)] if args.ratings else []
+    for path in (args.train, args.test):
+        if any(_is_same(path, source) for source in sources):
+            raise UsageError(f"{path} is the file that is split: give another name")
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whether two paths are one file, also through links and before it exists."""
+    if os.path.realpath(one) == os.path.realpath(other):
+        return True
+    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
+
+
+def _at_random(args: argparse.Namespace) -> "tuple[list[pl.DataFrame], tuple[str, str]]":
+    """Distinct pairs, as columns user and item."""
     X = options.read(args, part=None)
-    parts = splits.hold_out(jax.random.key(args.seed), X, args.per_user)
-    for path, part in zip((args.train, args.test), parts, strict=True):
-        frame = _frame(X, part)
-        with atomic.beside(path) as beside:
-            frame.write_csv(beside) if path.lower().endswith(".csv") else frame.write_parquet(
-                beside
-            )
-        note(args, f"wrote {part.nnz} positives to {path}")
-    lost = len(np.setdiff1d(np.asarray(parts.test.indices), np.asarray(parts.train.indices)))
-    if lost:
-        note(args, f"{lost} items are only in {args.test}: evaluate with --skip_unknown")
+    per_user = 5 if args.per_user is None else args.per_user
+    parts = splits.hold_out(jax.random.key(args.seed), X, per_user)
+    return [_frame(X, part) for part in parts], ("user", "item")
 
 
-def _frame(X: Interactions, part: Interactions) -> Any:
+def _by_time(args: argparse.Namespace) -> "tuple[list[pl.DataFrame], tuple[str, str]]":
+    """Rows with all the columns of the file, and the names of the columns of users and items."""
+    frame, columns = options.read_rows(args)
+    named = {kind: columns[kind] for kind in ("user", "item", "time")}
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            parts = splits.by_time(frame, at=args.after, last=args.last, **named)
+        except ValueError as error:
+            raise ValueError(f"{options.source(args)}: {_spoken(str(error))}") from None
+    for warning in told:
+        note(args, f"note: {_spoken(str(warning.message))}")
+    return list(parts), (named["user"], named["item"])
+
+
+def _spoken(text: str) -> str:
+    """What `by_time` says, in options of the command."""
+    for said, option in (
+        ("at = ", "--after "),
+        ("last = ", "--last "),
+        ("leave these rows out,", "leave these rows out with --skip_bad,"),
+    ):
+        text = text.replace(said, option)
+    return text
+
+
+def _write(path: str, frame: "pl.DataFrame") -> None:
+    from polars.exceptions import PolarsError
+
+    with atomic.beside(path) as beside:
+        try:
+            if path.lower().endswith(".csv"):
+                frame.write_csv(beside)
+            else:
+                frame.write_parquet(beside)
+        except PolarsError as error:
+            raise ValueError(f"cannot write {path}: {error}; try .parquet") from None
+
+
+def _frame(X: Interactions, part: Interactions) -> "pl.DataFrame":
     import polars as pl
 
     rows, columns = part.to_scipy().tocoo().coords

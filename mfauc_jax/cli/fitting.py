@@ -1,4 +1,4 @@
-"""`mfauc fit` and `mfauc select`: from ratings to a model file, and to good settings."""
+"""`mfauc fit` and `mfauc select`: make a model file from ratings, and choose good settings."""
 
 import argparse
 import time
@@ -18,8 +18,8 @@ from mfauc_jax.training.watch import Watch
 
 
 def add_to(commands: Any, everything: bool) -> None:
-    """Declare the commands."""
-    made = options.command(
+    """Declare `mfauc fit` and `mfauc select`."""
+    parser = options.command(
         commands,
         "fit",
         fit,
@@ -27,10 +27,15 @@ def add_to(commands: Any, everything: bool) -> None:
         "learn a model from ratings and write it to a file",
         everything,
     )
-    options.add_ratings(made, "RATINGS", everything)
-    settings.add_model(made, everything)
-    add = made.add_argument_group("fit").add_argument
-    add("--out", required=True, metavar="MODEL", help="the model file; an old one is replaced")
+    options.add_ratings(parser, "RATINGS", everything)
+    settings.add_model(parser, everything)
+    add = parser.add_argument_group("fit").add_argument
+    add(
+        "--out",
+        required=True,
+        metavar="MODEL",
+        help="the model file to write; an old one is replaced",
+    )
     add(
         "--validate",
         nargs="?",
@@ -43,7 +48,7 @@ def add_to(commands: Any, everything: bool) -> None:
     settings.add_settings(add, Watch, "", everything, short=("metric", "patience"))
     settings.add_settings(add, Checkpoints, "checkpoint_", everything, short=("folder",))
 
-    made = options.command(
+    parser = options.command(
         commands,
         "select",
         select,
@@ -51,38 +56,55 @@ def add_to(commands: Any, everything: bool) -> None:
         "try a grid of settings on held-out positives",
         everything,
     )
-    options.add_ratings(made, "RATINGS", everything)
-    settings.add_model(made, everything)
-    add = made.add_argument_group("select").add_argument
+    options.add_ratings(parser, "RATINGS", everything)
+    settings.add_model(parser, everything)
+    add = parser.add_argument_group("select").add_argument
     add("--grid", action="append", required=True, metavar="NAME=A,B", help="values to try")
     add("--out", metavar="JSON", help="the winner's settings, for `mfauc fit --params`")
-    add("--criterion", default="f1@5", metavar="M", help="what decides: auc, ndcg@10, … (f1@5)")
+    add(
+        "--criterion",
+        default="f1@5",
+        metavar="M",
+        help="metric that decides: auc, ndcg@10, … (f1@5)",
+    )
     at_least_1 = options.number(int, 1)
-    add("--splits", type=at_least_1, default=3, metavar="N", help="random hold-outs (3)")
-    add("--per_user", type=at_least_1, default=3, metavar="N", help="positives held out (3)")
-    add("--folds", type=options.number(int, 2), metavar="N", help="folds, in place of hold-outs")
-    add("--folder", metavar="DIR", help="keeps finished parts, so that a second run goes on")
+    add("--splits", type=at_least_1, default=3, metavar="N", help="number of random hold-outs (3)")
+    add(
+        "--per_user",
+        type=at_least_1,
+        default=3,
+        metavar="N",
+        help="positives held out per user (3)",
+    )
+    add(
+        "--folds",
+        type=options.number(int, 2),
+        metavar="N",
+        help="number of folds, in place of hold-outs",
+    )
+    add("--folder", metavar="DIR", help="keep finished parts here; a second run continues")
     add("--plot", metavar="FILE", help="a heat map, as .png, .pdf or .svg")
 
 
 def fit(args: argparse.Namespace) -> int:
-    """Read, fit, save; 130 if Ctrl-C ended the fit early (what there was is saved)."""
+    """Read ratings, fit, and save; 130 if Ctrl-C ended the fit early, and the factors so far were saved."""
     output.check_drawable(args.plot)
     output.check_writable(args.out)
     model, watch = settings.model(args), settings.built_from(args, Watch)
     if watch.patience is not None and not args.validate:
         raise UsageError(f"--patience {watch.patience} counts validations: add --validate")
-    kept = settings.built_from(args, Checkpoints, "checkpoint_") if _has_folder(args) else None
+    checkpoints = (
+        settings.built_from(args, Checkpoints, "checkpoint_") if _has_folder(args) else None
+    )
     X = options.read(args)
-    note(args, f"{X.num_users} users × {X.num_items} items, {X.nnz} positives")
-    begun, history = time.perf_counter(), None
+    started, history = time.perf_counter(), None
     if args.validate:
-        model, history = _validated(args, model, X, watch, kept)
-        watch, kept = watch.replace(patience=None), _within(kept, "final")
+        model, history = _validated(args, model, X, watch, checkpoints)
+        watch, checkpoints = watch.replace(patience=None), _within(checkpoints, "final")
     elif args.plot and not watch.record_every:
         watch = watch.replace(record_every=1)
-    model.fit(X, watch=watch, checkpoints=kept, progress=_progress(args))
-    spent = time.perf_counter() - begun
+    model.fit(X, watch=watch, checkpoints=checkpoints, progress=_progress(args))
+    seconds = time.perf_counter() - started
     model.save(args.out)
     if args.plot:
         from mfauc_jax import plots
@@ -91,7 +113,7 @@ def fit(args: argparse.Namespace) -> int:
     interrupted = model.stopped_ == "interrupted"
     ended = ", interrupted" if interrupted else ""
     done = len(model.history_)
-    note(args, f"rank {model.rank}, {done} iterations{ended}, {spent:.1f} s: wrote {args.out}")
+    note(args, f"rank {model.rank}, {done} iterations{ended}, {seconds:.1f} s: wrote {args.out}")
     return 130 if interrupted else 0
 
 
@@ -108,24 +130,32 @@ def _has_folder(args: argparse.Namespace) -> bool:
     return False
 
 
-def _within(kept: Checkpoints | None, name: str) -> Checkpoints | None:
-    """A folder of its own for one of several fits."""
-    return None if kept is None else kept.replace(folder=f"{kept.folder}/{name}")
+def _within(checkpoints: Checkpoints | None, name: str) -> Checkpoints | None:
+    """The same checkpoints in a subfolder, for one of several fits."""
+    return (
+        None if checkpoints is None else checkpoints.replace(folder=f"{checkpoints.folder}/{name}")
+    )
 
 
 def _validated(
-    args: argparse.Namespace, model: MFAUC, X: Interactions, watch: Watch, kept: Checkpoints | None
+    args: argparse.Namespace,
+    model: MFAUC,
+    X: Interactions,
+    watch: Watch,
+    checkpoints: Checkpoints | None,
 ) -> tuple[MFAUC, list[dict]]:
-    """The setting with the iterations that serve held-out positives best, and how it went."""
+    """The model with the number of iterations that is best on held-out positives, and the history of the trial fit."""
     train, held_out = splits.hold_out(jax.random.key(args.seed), X, per_user=args.validate)
     if not held_out.nnz:
-        raise ValueError("no user has two positives: there is nothing to hold out, drop --validate")
+        raise ValueError(
+            "no user has two positives, so there is nothing to hold out: drop --validate"
+        )
     trial = model.with_params()
     trial.fit(
         train,
         held_out,
         watch=watch,
-        checkpoints=_within(kept, "validation"),
+        checkpoints=_within(checkpoints, "validation"),
         progress=_progress(args),
     )
     if trial.stopped_ == "interrupted":
@@ -143,15 +173,14 @@ def _validated(
 
 
 def select(args: argparse.Namespace) -> None:
-    """Print the table, best first; write the winner."""
+    """Print the table of points, best first, and write the winner's settings."""
     output.check_drawable(args.plot)
     output.check_writable(args.out, stream=True)
     model = settings.model(args)
     grid, names = _grid(model, args.grid)
     selection.grid_points(model, grid)
     X = options.read(args)
-    note(args, f"{X.num_users} users × {X.num_items} items, {X.nnz} positives")
-    found = selection.select(
+    outcome = selection.select(
         args.seed,
         model,
         X,
@@ -163,11 +192,11 @@ def select(args: argparse.Namespace) -> None:
         folder=args.folder,
         progress=_progress(args),
     )
-    print(found.text(names))
+    print(outcome.text(names))
     if args.plot:
-        found.draw(args.plot)
+        outcome.draw(args.plot)
     if args.out:
-        output.put(output.as_json(settings.flat(found.best_model())), args.out)
+        output.put(output.as_json(settings.flat(outcome.best_model())), args.out)
         note(
             args,
             f"wrote {args.out}: mfauc fit {options.source(args)} --params {args.out} --out MODEL",
@@ -175,7 +204,7 @@ def select(args: argparse.Namespace) -> None:
 
 
 def _grid(model: MFAUC, texts: list[str]) -> tuple[dict[str, list], dict[str, str]]:
-    """The grid by nested names, and the flat name of each."""
+    """The grid by nested names, and the flag of each name."""
     grid: dict[str, list] = {}
     names: dict[str, str] = {}
     for text in texts:

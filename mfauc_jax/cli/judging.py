@@ -1,4 +1,4 @@
-"""`mfauc evaluate` and `mfauc certify`: what a model is worth on positives it has not seen."""
+"""`mfauc evaluate` and `mfauc certify`: how good a model is on positives that it has not seen."""
 
 import argparse
 import dataclasses
@@ -19,8 +19,8 @@ from mfauc_jax.model import MFAUC
 
 
 def add_to(commands: Any, everything: bool) -> None:
-    """Declare the commands."""
-    made = options.command(
+    """Declare `mfauc evaluate` and `mfauc certify`."""
+    parser = options.command(
         commands,
         "evaluate",
         evaluate,
@@ -28,8 +28,8 @@ def add_to(commands: Any, everything: bool) -> None:
         "AUC, precision, recall, … on held-out positives, with confidence intervals",
         everything,
     )
-    _add_held_out(made, "TEST_RATINGS", everything)
-    add = made.add_argument_group("evaluate").add_argument
+    _add_held_out(parser, "TEST_RATINGS", everything)
+    add = parser.add_argument_group("evaluate").add_argument
     length = options.number(int, 1)
     add(
         "--at",
@@ -40,14 +40,19 @@ def add_to(commands: Any, everything: bool) -> None:
         help="lengths of the lists (1 3 5 10)",
     )
     kinds = ("normal", "bootstrap", "none")
-    add("--intervals", choices=kinds, default="normal", help="of the means over users (normal)")
+    add(
+        "--intervals",
+        choices=kinds,
+        default="normal",
+        help="confidence intervals of means over users (normal)",
+    )
     level = options.number(float, 0.01, 0.9999)
-    add("--level", type=level, default=0.95, metavar="P", help="their coverage (0.95)")
-    add("--format", choices=("table", "json"), default="table", help="of the answer (table)")
+    add("--level", type=level, default=0.95, metavar="P", help="coverage of the intervals (0.95)")
+    add("--format", choices=("table", "json"), default="table", help="format of the output (table)")
     add("--out", metavar="FILE", help="write here instead of to standard output")
     add("--plot", metavar="FILE", help="ROC, AUC by activity, exposure: .png, .pdf or .svg")
 
-    made = options.command(
+    parser = options.command(
         commands,
         "certify",
         certify,
@@ -55,10 +60,16 @@ def add_to(commands: Any, everything: bool) -> None:
         "a lower bound on the true AUC that holds with probability 1 - delta",
         everything,
     )
-    _add_held_out(made, "HELD_OUT", everything)
-    add = made.add_argument_group("certify").add_argument
+    _add_held_out(parser, "HELD_OUT", everything)
+    add = parser.add_argument_group("certify").add_argument
     delta = options.number(float, 1e-12, 1 - 1e-12)
-    add("--delta", type=delta, default=0.05, metavar="D", help="it may fail so often (0.05)")
+    add(
+        "--delta",
+        type=delta,
+        default=0.05,
+        metavar="D",
+        help="probability that the bound fails (0.05)",
+    )
     add(
         "--kind",
         choices=tuple(CERTIFICATES),
@@ -68,28 +79,28 @@ def add_to(commands: Any, everything: bool) -> None:
     add(
         "--method",
         choices=tuple(INEQUALITIES),
-        help="inequality of the held_out kinds (bernstein); choose before looking",
+        help="inequality of the held_out kinds (bernstein); choose it before seeing the data",
     )
-    add("--format", choices=("text", "json"), default="text", help="of the answer (text)")
+    add("--format", choices=("text", "json"), default="text", help="format of the output (text)")
     add("--out", metavar="FILE", help="write here instead of to standard output")
 
 
-def _add_held_out(made: argparse.ArgumentParser, metavar: str, everything: bool) -> None:
-    made.add_argument("model", metavar="MODEL", help="a file that `mfauc fit` wrote")
-    options.add_ratings(made, metavar, everything)
-    skip = made.add_argument_group("what does not fit").add_argument
+def _add_held_out(parser: argparse.ArgumentParser, metavar: str, everything: bool) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a file that `mfauc fit` wrote")
+    options.add_ratings(parser, metavar, everything)
+    skip = parser.add_argument_group("what does not fit").add_argument
     text = "users and items that the model lacks: skip and count them, or raise (skip)"
     skip("--unknown", choices=("skip", "raise"), default="skip", help=text)
     skip("--skip_seen", action="store_true", help="leave out pairs that the model was fitted on")
 
 
 def evaluate(args: argparse.Namespace) -> None:
-    """The metrics as a table or as JSON."""
+    """Write the metrics as a table or as JSON."""
     output.check_drawable(args.plot)
     output.check_writable(args.out, stream=True)
     model, held_out = _held_out(args)
     intervals = None if args.intervals == "none" else args.intervals
-    found = metrics.evaluate(
+    results = metrics.evaluate(
         model,
         model.train_,
         held_out,
@@ -107,16 +118,16 @@ def evaluate(args: argparse.Namespace) -> None:
             lambda ax: plots.auc_against_activity(model, model.train_, held_out, ax=ax),
             lambda ax: plots.popularity_against_exposure(model, model.train_, ax=ax),
         )
-    text = output.as_json(found) if args.format == "json" else _table(found, args)
+    text = output.as_json(results) if args.format == "json" else _table(results, args)
     output.put(text, args.out)
 
 
-def _table(found: dict[str, Any], args: argparse.Namespace) -> str:
+def _table(results: dict[str, Any], args: argparse.Namespace) -> str:
     def cell(name: str) -> str:
-        if name not in found:
+        if name not in results:
             return ""
-        half = (found.get(f"{name}_high", np.nan) - found.get(f"{name}_low", np.nan)) / 2
-        return f"{found[name]:.4f}" + ("" if np.isnan(half) else f" ± {half:.4f}")
+        half = (results.get(f"{name}_high", np.nan) - results.get(f"{name}_low", np.nan)) / 2
+        return f"{results[name]:.4f}" + ("" if np.isnan(half) else f" ± {half:.4f}")
 
     sizes = sorted(set(args.at))
     shown = [name for name in formulas.METRICS if formulas.of_lists(name)]
@@ -124,15 +135,15 @@ def _table(found: dict[str, Any], args: argparse.Namespace) -> str:
     rows += [[name, *(cell(f"{name}@{size}") for size in sizes)] for name in shown]
     width = max(len(c) for row in rows for c in row[1:])
     body = [row[0].ljust(10) + "".join("  " + c.ljust(width) for c in row[1:]) for row in rows]
-    tested = f"{found['users']} users, {found['users_skipped']} without held-out items"
-    sure = "" if args.intervals == "none" else f"; ± is {100 * args.level:g} % confidence"
-    head = f"AUC {cell('auc')}   ({tested}{sure})"
+    tested = f"{results['users']} users, {results['users_skipped']} without held-out items"
+    confidence = "" if args.intervals == "none" else f"; ± is {100 * args.level:g} % confidence"
+    head = f"AUC {cell('auc')}   ({tested}{confidence})"
     plain = [n for n in formulas.METRICS if n != "auc" and not formulas.of_lists(n)]
     return "\n".join([head, *(f"{n} {cell(n)}" for n in plain), *(x.rstrip() for x in body)])
 
 
 def certify(args: argparse.Namespace) -> None:
-    """The certificate: its sentence, its terms, and what it assumes."""
+    """Write the certificate: its statement, its terms, and its assumptions."""
     output.check_writable(args.out, stream=True)
     model, held_out = _held_out(args)
     known, extra = options_of(args.kind), {}
@@ -144,17 +155,18 @@ def certify(args: argparse.Namespace) -> None:
         extra["method"] = args.method
     if "key" in known:
         extra["key"] = jax.random.key(args.seed)
-    found = model.certify(held_out, args.delta, kind=args.kind, **extra)
+    certificate = model.certify(held_out, args.delta, kind=args.kind, **extra)
     if args.format == "json":
         output.put(
-            output.as_json(dataclasses.asdict(found) | {"sentence": found.sentence}), args.out
+            output.as_json(dataclasses.asdict(certificate) | {"sentence": certificate.sentence}),
+            args.out,
         )
     else:
-        output.put(str(found), args.out)
+        output.put(str(certificate), args.out)
 
 
 def _held_out(args: argparse.Namespace) -> tuple[MFAUC, Interactions]:
-    """The model, and the held-out positives over its rows and columns."""
+    """The model, and the held-out positives over its users and items."""
     model = MFAUC.load(args.model)
     train, X = model.train_, options.read(args, "test")
     names = {kind: ids.of(X, kind) for kind in ("user", "item")}
@@ -181,12 +193,12 @@ def _held_out(args: argparse.Namespace) -> tuple[MFAUC, Interactions]:
     if not keep.any():
         raise ValueError(f"nothing of {options.source(args)} is left to judge {args.model} by")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # most users may have nothing held out
+        warnings.simplefilter("ignore")  # users without held-out items are expected
         return model, Interactions.from_pairs(users[keep], items[keep], shape=train.shape)
 
 
 def _seen(train: Interactions, users: np.ndarray, items: np.ndarray) -> np.ndarray:
-    """Which pairs are positives of training."""
+    """Which (user, item) pairs are training positives."""
     rows, columns = train.to_scipy().tocoo().coords
     flat = rows.astype(np.int64) * train.num_items + columns
     return np.isin(users * train.num_items + items, flat) & (users >= 0) & (items >= 0)

@@ -1,32 +1,51 @@
-"""Options of every command, where ratings come from, and a help that fits a screen."""
+"""The options that every command has, the options for reading ratings, and a compact help."""
 
 import argparse
+import contextlib
+import logging
 import math
 import re
 import shutil
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
 
 from mfauc_jax import data
 from mfauc_jax._core import registry
-from mfauc_jax.cli.output import UsageError
+from mfauc_jax.cli.output import UsageError, note
+from mfauc_jax.data import rows
 from mfauc_jax.data.interactions import Interactions
 
-EXIT_CODES = "Exit codes: 0 done, 1 it failed, 2 wrong usage, 130 interrupted."
+EXIT_CODES = "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted."
 ALWAYS = (
     "always --seed 0, --quiet, --debug (tracebacks), --threads N, --cpu_devices N, --float64, "
     f"--no_cache (of compiled programs), --help_all. {EXIT_CODES}"
 )
-SPOKEN = {  # what the library tells a programmer, for the command line
-    r"pass (layout|encoding)=": r"pass --\1",
-    r"pass (user|item)= its name": r"pass --\1_column and its name",
+SPOKEN = {  # patterns in messages for programmers, and what the command line says instead
+    r"\b(user|item|rating|time|confidence)= its name": r"--\1_column and its name",
+    r"\b(user|item|rating|time|confidence)=(?=[ :])": r"--\1_column",
+    r"\b(layout|encoding|delimiter|columns)='([^']*)'": r"--\1 \2",
+    r"\b(layout|encoding|delimiter|columns|min_rating)=…?": r"--\1",
+    r"\bskip_bad=True": "--skip_bad",
     r"above = (\S+)": r"--min_rating \1",
     r"lower user_min or item_min": "lower --user_min or --item_min",
     r"download\('([^']*)', data_dir\)": r"`mfauc data download \1`",
 }
+OF_FILES = (  # options that a data set known by name has no use for
+    "user_column",
+    "item_column",
+    "rating_column",
+    "confidence_column",
+    "time_column",
+    "columns",
+    "layout",
+    "delimiter",
+    "encoding",
+    "skip_bad",
+)
 
 
 class Compact(argparse.HelpFormatter):
@@ -37,7 +56,7 @@ class Compact(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=24, width=width)
 
     def format_help(self) -> str:
-        """As argparse has it, closer together."""
+        """The help of argparse, without blank lines between groups."""
         text = re.sub(r"\n\n(?=[\w ]+:\n)", "\n", super().format_help())
         return text
 
@@ -49,7 +68,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**keywords, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
-        """The message, where help is, and exit code 2."""
+        """Print the message and how to get help, and exit with code 2."""
         print(f"{self.prog}: {message}; see {self.prog} --help", file=sys.stderr)
         raise SystemExit(2)
 
@@ -57,8 +76,8 @@ class Parser(argparse.ArgumentParser):
 def command(
     commands: Any, name: str, run: Callable, usage: str, text: str, everything: bool
 ) -> argparse.ArgumentParser:
-    """A sub-command with the options that every command has."""
-    made = commands.add_parser(
+    """Add a sub-command with the options that every command has, and return its parser."""
+    parser = commands.add_parser(
         name,
         help=text,
         description=text,
@@ -67,24 +86,24 @@ def command(
         add_help=False,
         epilog="" if everything else ALWAYS,
     )
-    made.set_defaults(run=run)
-    group = made.add_argument_group("always")
+    parser.set_defaults(run=run)
+    group = parser.add_argument_group("always")
 
     def add(flag: str, text: str, **how: Any) -> None:
         group.add_argument(flag, **how, help=text if everything else argparse.SUPPRESS)
 
     seed = number(int, 0, 2**31 - 1)
-    add("--seed", "decides every random draw (0)", type=seed, default=0, metavar="N")
-    add("--quiet", "say nothing but the answer and errors", action="store_true")
-    add("--debug", "a traceback with an error", action="store_true")
-    add("--threads", "of XLA (all cores)", type=number(int, 1), metavar="N")
+    add("--seed", "seed of every random draw (0)", type=seed, default=0, metavar="N")
+    add("--quiet", "print only results and errors", action="store_true")
+    add("--debug", "print a traceback with an error", action="store_true")
+    add("--threads", "number of XLA threads (all cores)", type=number(int, 1), metavar="N")
     add("--cpu_devices", "CPU devices to simulate (1)", type=number(int, 1, 1024), metavar="N")
     add("--float64", "double precision", action="store_true")
     add("--no_cache", "keep no compiled programs on disk", action="store_true")
-    add("--help", "the usual options", action="help")
-    add("-h", "the same", action="help")
-    add("--help_all", "all options", action="help")
-    return made
+    add("--help", "show the usual options", action="help")
+    add("-h", "show the usual options", action="help")
+    add("--help_all", "show all options", action="help")
+    return parser
 
 
 def number(
@@ -105,21 +124,40 @@ def number(
     return parse
 
 
-def add_ratings(made: argparse.ArgumentParser, metavar: str, everything: bool) -> None:
+def add_ratings(parser: argparse.ArgumentParser, metavar: str, everything: bool) -> None:
     """A file of ratings, or a data set by name, and how to read it."""
-    group = made.add_argument_group("ratings")
+    group = parser.add_argument_group("ratings")
     add, hidden = group.add_argument, None if everything else argparse.SUPPRESS
-    add("ratings", nargs="?", metavar=metavar, help="csv, tsv, parquet, .inter, u.data, …, or .gz")
+    add(
+        "ratings",
+        nargs="?",
+        metavar=metavar,
+        help="csv, tsv, parquet, jsonl, …, .gz, .zip, 'part-*'",
+    )
     add("--dataset", metavar="NAME", help="one of `mfauc data list`, in place of a file")
     add("--data_dir", metavar="DIR", default="data", help="where data sets are kept (data)")
-    columns = "name of a column; also --item_column, --rating_column"
+    columns = "a column; also --item_, --rating_, --confidence_column"
     least = "drop users with fewer positives (1); also --item_min"
-    for kind in ("user", "item", "rating"):
+    for kind in ("user", "item", "rating", "confidence"):
         text = f"name of the column of {kind}s"
+        text = (
+            "name of a column of weights > 0, such as a quantity" if kind == "confidence" else text
+        )
         text = text if everything else columns if kind == "user" else argparse.SUPPRESS
         add(f"--{kind}_column", metavar="NAME", help=text)
-    add("--layout", metavar="NAME", help=hidden or "of a file whose name does not tell")
-    add("--encoding", metavar="NAME", help=hidden or "of a text file (utf-8)")
+    add(
+        "--columns", metavar="A,B", help=hidden or "names of the columns of a file without a header"
+    )
+    add("--layout", metavar="NAME", help=hidden or "layout of a file whose name does not show it")
+    marks = "of a text file: a mark, or tab, comma, semicolon, pipe, space (recognised)"
+    add("--delimiter", metavar="X", help=hidden or marks)
+    add("--encoding", metavar="NAME", help=hidden or "encoding of a text file (utf-8)")
+    bad = (
+        "leave out rows that cannot be read"
+        if everything
+        else "leave out bad rows; also --delimiter, --encoding"
+    )
+    add("--skip_bad", action="store_true", help=bad)
     finite = number(float, -sys.float_info.max, sys.float_info.max)
     add("--min_rating", type=finite, metavar="R", help="lower ratings are not relevant")
     for kind in ("user", "item"):
@@ -134,39 +172,97 @@ def read(args: argparse.Namespace, part: str | None = "train") -> Interactions:
     Args:
         part: of a data set that comes divided, "train" or "test"; None is both.
     """
+    with _reading(args):
+        if args.dataset is None:
+            return data.read_ratings(args.ratings, **_of_file(args))
+        rule, dataset = _rule(args), data.DATASETS[args.dataset]
+        if dataset.split and part is not None:
+            return getattr(data.load_split(args.dataset, args.data_dir, rule), part)
+        return data.load(args.dataset, args.data_dir, rule)
+
+
+def read_rows(args: argparse.Namespace) -> rows.Rows:
+    """The rows of those positives with all their columns; the one of times is --time_column, or found by name."""
+    with _reading(args):
+        if args.dataset is None:
+            return rows.read(args.ratings, **_of_file(args), time=args.time_column)
+        return rows.load(args.dataset, args.data_dir, _rule(args))
+
+
+@contextlib.contextmanager
+def _reading(args: argparse.Namespace) -> Iterator[None]:
+    """Either a file or a data set; errors and notes in the words of the command line."""
     if (args.ratings is None) == (args.dataset is None):
         raise UsageError("give a file of ratings, or --dataset NAME in its place")
     try:
-        return _read(args, part)
+        with _told(args):
+            yield
     except (ValueError, FileNotFoundError) as error:
-        text = str(error)
-        for said, spoken in SPOKEN.items():
-            text = re.sub(said, spoken, text)
-        raise (OSError if isinstance(error, OSError) else ValueError)(text) from error
+        raise (OSError if isinstance(error, OSError) else ValueError)(spoken(str(error))) from error
 
 
-def _read(args: argparse.Namespace, part: str | None) -> Interactions:
-    changes = {"user_min": args.user_min, "item_min": args.item_min}
-    changes = {name: value for name, value in changes.items() if value is not None}
+def spoken(text: str) -> str:
+    """A message of the library in the words of the command line."""
+    for pattern, replacement in SPOKEN.items():
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+@contextlib.contextmanager
+def _told(args: argparse.Namespace) -> Iterator[None]:
+    """What reading logs and warns of, as notes on standard error."""
+    handler, log = logging.Handler(), logging.getLogger("mfauc_jax")
+    handler.emit = lambda record: note(args, spoken(record.getMessage()))
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: note(
+                args, f"note: {spoken(str(message))}"
+            )
+            yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+def _of_file(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of `read_ratings`."""
+    return {
+        "layout": args.layout,
+        "user": args.user_column,
+        "item": args.item_column,
+        "rating": args.rating_column,
+        "confidence": args.confidence_column,
+        "min_rating": args.min_rating,
+        "columns": args.columns,
+        "delimiter": args.delimiter,
+        "encoding": args.encoding,
+        "skip_bad": args.skip_bad,
+        "filter": data.Filter(**_minima(args)),
+    }
+
+
+def _minima(args: argparse.Namespace) -> dict[str, Any]:
+    given = {"user_min": args.user_min, "item_min": args.item_min}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _rule(args: argparse.Namespace) -> data.Filter:
+    """The filter of a data set, with the changes that the options make."""
+    changes = _minima(args)
+    given = [name for name in OF_FILES if getattr(args, name, None)]
+    if given:
+        raise UsageError(
+            f"--{given[0]} is for a file of ratings, and --dataset {args.dataset} is known by name"
+        )
     if args.min_rating is not None:
         changes["above"] = float(np.nextafter(args.min_rating, -np.inf))
-    if args.dataset is None:
-        return data.read_ratings(
-            args.ratings,
-            layout=args.layout,
-            user=args.user_column,
-            item=args.item_column,
-            rating=args.rating_column,
-            encoding=args.encoding,
-            filter=data.Filter(**changes),
-        )
     dataset = registry.lookup("data set", data.DATASETS, args.dataset)
-    rule = next(iter(dataset.filters.values()))._replace(**changes)
-    if dataset.split and part is not None:
-        return getattr(data.load_split(args.dataset, args.data_dir, rule), part)
-    return data.load(args.dataset, args.data_dir, rule)
+    return next(iter(dataset.filters.values()))._replace(**changes)
 
 
 def source(args: argparse.Namespace) -> str:
-    """What the ratings are called in messages."""
+    """The name of the ratings in messages."""
     return str(args.ratings or args.dataset)

@@ -1,4 +1,4 @@
-"""Where answers go: standard output, or a file that is written beside and renamed."""
+"""Output of the commands: to standard output, or to a file that is written whole or not at all."""
 
 import argparse
 import json
@@ -15,11 +15,11 @@ PICTURES = (".png", ".pdf", ".svg")
 
 
 class UsageError(Exception):
-    """The command line does not make sense: exit code 2."""
+    """A wrong use of the command line: exit code 2."""
 
 
 def note(args: argparse.Namespace, text: str) -> None:
-    """Tell a person how it goes, on standard error; --quiet tells nothing."""
+    """Print a message for a person on standard error, unless --quiet."""
     if not args.quiet:
         print(f"mfauc: {text}", file=sys.stderr)
 
@@ -31,14 +31,14 @@ def check_writable(path: str | os.PathLike | None, stream: bool = False) -> None
 
 
 def check_drawable(path: str | os.PathLike | None) -> None:
-    """The same for a picture, whose ending must be one that can be drawn."""
+    """As `check_writable`, for a picture, whose ending must be one of PICTURES."""
     if path is not None and pathlib.Path(path).suffix.lower() not in PICTURES:
         raise UsageError(f"cannot draw {path}: its name must end in {', '.join(PICTURES)}")
     check_writable(path)
 
 
 def draw(path: str | os.PathLike, *panels: Callable[[Any], Any]) -> None:
-    """A picture with a panel for each function of an Axes, side by side."""
+    """Write a picture with one panel per function, side by side; each function draws on the Axes it is given."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5.2 * len(panels), 3.6), dpi=150, layout="constrained")
@@ -49,7 +49,7 @@ def draw(path: str | os.PathLike, *panels: Callable[[Any], Any]) -> None:
 
 
 def put(text: str, path: str | os.PathLike | None) -> None:
-    """`text` and a line's end, to the file or to standard output."""
+    """Write `text` and a newline to the file, or to standard output if `path` is None."""
     if path is None:
         print(text)
     else:
@@ -57,7 +57,7 @@ def put(text: str, path: str | os.PathLike | None) -> None:
 
 
 def as_json(value: Any) -> str:
-    """JSON that any reader takes: nan, which JSON has not, as null."""
+    """`value` as strict JSON; nan and infinities, which JSON lacks, become null."""
     return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 

@@ -1,4 +1,4 @@
-"""`mfauc recommend` and `mfauc similar`: lists out of a model file, in the caller's own ids."""
+"""`mfauc recommend` and `mfauc similar`: lists from a model file, in the caller's own ids."""
 
 import argparse
 import contextlib
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def add_to(commands: Any, everything: bool) -> None:
-    """Declare the commands."""
-    made = options.command(
+    """Declare `mfauc recommend` and `mfauc similar`."""
+    parser = options.command(
         commands,
         "recommend",
         recommend,
@@ -32,9 +32,9 @@ def add_to(commands: Any, everything: bool) -> None:
         "the best unseen items of users: all users unless named",
         everything,
     )
-    _add_lists(made, "user", ("csv", "json", "parquet", "trec"))
-    made.add_argument("--with_seen", action="store_true", help="list training items too")
-    made = options.command(
+    _add_lists(parser, "user", ("csv", "json", "parquet", "trec"))
+    parser.add_argument("--with_seen", action="store_true", help="list training items too")
+    parser = options.command(
         commands,
         "similar",
         similar,
@@ -42,13 +42,13 @@ def add_to(commands: Any, everything: bool) -> None:
         "the items nearest in angle to items: to all items unless named",
         everything,
     )
-    _add_lists(made, "item", ("csv", "json"))
+    _add_lists(parser, "item", ("csv", "json"))
 
 
-def _add_lists(made: argparse.ArgumentParser, kind: str, formats: tuple[str, ...]) -> None:
-    made.add_argument("model", metavar="MODEL", help="a file that `mfauc fit` wrote")
-    made.add_argument("ids", nargs="*", metavar=kind.upper(), help=f"ids of {kind}s")
-    add = made.add_argument
+def _add_lists(parser: argparse.ArgumentParser, kind: str, formats: tuple[str, ...]) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a file that `mfauc fit` wrote")
+    parser.add_argument("ids", nargs="*", metavar=kind.upper(), help=f"ids of {kind}s")
+    add = parser.add_argument
     add(f"--{kind}s_file", dest="ids_file", metavar="FILE", help="ids, one per line; - is stdin")
     ways = ("raise", "skip", "popular") if kind == "user" else ("raise", "skip")
     popular = ", or the most popular items" if kind == "user" else ""
@@ -60,7 +60,7 @@ def _add_lists(made: argparse.ArgumentParser, kind: str, formats: tuple[str, ...
 
 
 def recommend(args: argparse.Namespace) -> None:
-    """A row for each user and item: user, item, rank, score."""
+    """Write one row per user and listed item: user, item, rank, score."""
     model, users = _load(args, "user")
     n = min(args.n, model.train_.num_items)
     options: dict[str, Any] = {"exclude_seen": not args.with_seen}
@@ -75,7 +75,7 @@ def recommend(args: argparse.Namespace) -> None:
 
 
 def similar(args: argparse.Namespace) -> None:
-    """A row for each item and neighbour: item, similar, rank, cosine."""
+    """Write one row per item and neighbour: item, similar, rank, cosine."""
     model, items = _load(args, "item")
     _put(args, items, _neighbours(model, items, min(args.n, model.train_.num_items)))
 
@@ -86,9 +86,9 @@ def _neighbours(model: MFAUC, items: np.ndarray, n: int) -> "Iterator[pl.DataFra
     for block in ranking.blocks(len(items), export.BLOCK):
         near, cosines = model.similar_items(items[block], n)
         rows, ranks = np.nonzero(np.isfinite(cosines))
-        at = rows, ranks
-        columns = {"item": items[block][rows], "similar": near[at], "rank": ranks + 1}
-        yield pl.DataFrame(columns | {"cosine": cosines[at].astype(np.float64)})
+        place = rows, ranks
+        columns = {"item": items[block][rows], "similar": near[place], "rank": ranks + 1}
+        yield pl.DataFrame(columns | {"cosine": cosines[place].astype(np.float64)})
 
 
 def _load(args: argparse.Namespace, kind: str) -> tuple[MFAUC, np.ndarray]:
@@ -118,7 +118,7 @@ def _lines(path: str) -> list[str]:
     ids = [line.strip("\r") for line in text.split("\n")]
     ids = [line for line in ids if line]
     if not ids:
-        raise ValueError(f"{path} has no ids: one per line, please")
+        raise ValueError(f"{path} has no ids: give one per line")
     return ids
 
 
@@ -175,25 +175,25 @@ def _format(args: argparse.Namespace) -> str:
 
 
 def _put(args: argparse.Namespace, requested: np.ndarray, frames: "Iterator[pl.DataFrame]") -> None:
-    """Frames of (id, found, rank, value) as csv, streamed, or as JSON, a list for each id."""
+    """Write frames of (id, listed id, rank, value) as CSV, one after the other, or as JSON with one list per id."""
     kind = "user" if args.run is recommend else "item"
     lists: dict[Any, list] = {name: [] for name in requested.tolist()}
-    met = set()
+    listed = set()
     with contextlib.ExitStack() as stack:
         file: Any = sys.stdout
         if args.out is not None:
             file = stack.enter_context(atomic.text_file(args.out))
         for frame in frames:
             if _format(args) == "csv":
-                file.write(frame.write_csv(include_header=not met))
+                file.write(frame.write_csv(include_header=not listed))
             else:
-                _, found, _, value = frame.columns
-                for name, other, _, worth in frame.iter_rows():
-                    lists[name].append({found: other, value: worth})
-            met.update(frame[kind].to_list(), [None])
+                _, item_column, _, value_column = frame.columns
+                for name, item, _, number in frame.iter_rows():
+                    lists[name].append({item_column: item, value_column: number})
+            listed.update(frame[kind].to_list(), [None])
         if _format(args) == "json":
-            answer = [{kind: name, "list": found} for name, found in lists.items()]
+            answer = [{kind: name, "list": items} for name, items in lists.items()]
             file.write(output.as_json(answer) + "\n")
-    empty = [str(name) for name in lists if name not in met]
+    empty = [str(name) for name in lists if name not in listed]
     if empty:
         note(args, f"nothing left to list for {len(empty)} {kind}s, such as {empty[0]!r}: all seen")

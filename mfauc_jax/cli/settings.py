@@ -1,13 +1,13 @@
-"""Flags for every setting of a model, flat, from the declarations of its parts.
+"""One flag per setting of a model, without nesting, made from the declarations of its parts.
 
-`--solver minibatch --learning_rate 0.1` sets the field of the chosen solver; a flag of a solver, loss or penalty
-that is not the chosen one is refused by name.
+`--solver minibatch --learning_rate 0.1` sets the field of the chosen solver. A flag that belongs to a solver, loss or
+penalty other than the chosen one is an error that names it.
 """
 
 import argparse
 import json
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from mfauc_jax._core import registry
@@ -22,7 +22,7 @@ PRESETS = {"default": MFAUC, "paper": MFAUC.paper, "authors": MFAUC.authors}
 class Home(NamedTuple):
     """A field that a flag sets."""
 
-    part: str  # the model's field it lies in, or ""
+    part: str  # the field of the model that holds the part, or "" for the model's own fields
     owner: type[Declared]
     field: str
     spec: Spec
@@ -32,7 +32,7 @@ class Home(NamedTuple):
 def homes(
     owner: type[Declared] = MFAUC, part: str = "", prefix: str = "", level: int = 0
 ) -> Iterator[tuple[str, Home]]:
-    """Every flag that a model may be given with the fields it can set, those of all alternatives."""
+    """Every flag of a model with each field that it can set, over all alternatives of each part."""
     defaults = owner.defaults()
     for name, spec in owner.specs().items():
         if (owner, name) == (MFAUC, "seed"):  # every command has it
@@ -41,19 +41,21 @@ def homes(
             yield prefix + name, Home(part, owner, name, spec, defaults[name])
         if spec.base is None or level > 1:
             continue
-        chosen = [c for c in spec.base.registry.values() if isinstance(c, type)] or [spec.base]
-        for other in chosen:
-            inside = f"{name}_" if other.prefixed else ""
-            yield from homes(other, part or name, inside, level + 1)
+        alternatives = [c for c in spec.base.registry.values() if isinstance(c, type)] or [
+            spec.base
+        ]
+        for alternative in alternatives:
+            part_prefix = f"{name}_" if alternative.prefixed else ""
+            yield from homes(alternative, part or name, part_prefix, level + 1)
 
 
 def table() -> dict[str, list[Home]]:
-    """The fields of each flag."""
-    found: dict[str, list[Home]] = {}
+    """The fields that each flag can set."""
+    by_flag: dict[str, list[Home]] = {}
     for flag, home in homes():
-        if all(home[:3] != other[:3] for other in found.setdefault(flag, [])):
-            found[flag].append(home)
-    return found
+        if all(home[:3] != other[:3] for other in by_flag.setdefault(flag, [])):
+            by_flag[flag].append(home)
+    return by_flag
 
 
 def value(spec: Spec, text: str) -> Any:
@@ -74,33 +76,37 @@ def value(spec: Spec, text: str) -> Any:
     return text
 
 
-def add_model(made: argparse.ArgumentParser, everything: bool) -> None:
-    """A flag for each setting; in the short help the model's own fields have one line each."""
-    add = made.add_argument_group("model").add_argument
-    text = "where to start: default, paper or authors"
+def add_model(parser: argparse.ArgumentParser, everything: bool) -> None:
+    """Add one flag per setting; the short help has lines only for the model's own fields."""
+    add = parser.add_argument_group("model").add_argument
+    text = "settings to start from: default, paper or authors"
     add("--preset", choices=PRESETS, default="default", metavar="X", help=text)
     add("--params", metavar="JSON", help="settings from a file, as `mfauc select` writes")
     rare = []
-    for flag, found in table().items():
-        own = found[0].owner is MFAUC
-        shown = [shown_default(home) for home in found]
-        spec = found[0].spec
-        text = ", ".join(spec.names()) if own and spec.base else spec.help.replace("%", "%%")
+    for flag, owners in table().items():
+        is_own = owners[0].owner is MFAUC
+        shown = [shown_default(home) for home in owners]
+        spec = owners[0].spec
+        text = ", ".join(spec.names()) if is_own and spec.base else spec.help.replace("%", "%%")
         text += f" ({' or '.join(dict.fromkeys(shown))})"
-        if everything and not own:
-            text += f"; of {', '.join(dict.fromkeys(home.owner.__name__ for home in found))}"
-        if not everything and not own:
+        if everything and not is_own:
+            text += f"; of {', '.join(dict.fromkeys(home.owner.__name__ for home in owners))}"
+        if not everything and not is_own:
             rare.append(f"--{flag}")
             text = argparse.SUPPRESS
         add_field(add, flag, spec, text)
     if rare:
-        made.epilog = f"also {', '.join(rare)}; --help_all tells what they are; {made.epilog}"
+        parser.epilog = f"also {', '.join(rare)}; --help_all explains them; {parser.epilog}"
 
 
 def add_settings(
-    add: Any, settings: type[Settings], prefix: str, everything: bool, short: tuple = ()
+    add: Callable[..., Any],
+    settings: type[Settings],
+    prefix: str,
+    everything: bool,
+    short: tuple = (),
 ) -> None:
-    """A flag for each field of one class; in the short help those named in `short`."""
+    """Add one flag per field of one class; the short help has lines only for those named in `short`."""
     for name, spec in settings.specs().items():
         default = settings.defaults()[name]
         text = spec.help + ("" if default is None else f" ({default})")
@@ -109,8 +115,8 @@ def add_settings(
         )
 
 
-def add_field(add: Any, flag: str, spec: Spec, text: str) -> None:
-    """One flag, absent from the arguments unless it is given."""
+def add_field(add: Callable[..., Any], flag: str, spec: Spec, text: str) -> None:
+    """Add one flag, which is absent from the parsed arguments unless it is given."""
     if spec.kind == "flag":
         action = argparse.BooleanOptionalAction
         add(f"--{flag}", action=action, default=argparse.SUPPRESS, help=text)
@@ -125,25 +131,25 @@ def add_field(add: Any, flag: str, spec: Spec, text: str) -> None:
 
 
 def shown_default(home: Home) -> str:
-    """A default as one would type it."""
+    """A default as a user would type it."""
     return str(getattr(home.default, "name", home.default)).lower()
 
 
 def model(args: argparse.Namespace) -> MFAUC:
-    """The unfitted model: the preset, then --params, then what the command line says."""
+    """The unfitted model: the preset, changed by --params, then by the flags."""
     given = {} if args.params is None else from_file(args.params)
     given |= {flag: getattr(args, flag) for flag in table() if hasattr(args, flag)}
     return apply(PRESETS[args.preset](seed=args.seed), given)
 
 
 def built_from(args: argparse.Namespace, kind: type[Settings], prefix: str = "") -> Any:
-    """The object of one class that the command line describes."""
+    """The object of one class, made from its flags."""
     flags = {name: prefix + name for name in kind.specs()}
     return built(kind, {n: getattr(args, flag) for n, flag in flags.items() if hasattr(args, flag)})
 
 
 def built(kind: Any, given: Mapping[str, Any]) -> Any:
-    """`kind(**given)`; what is wrong with it is a matter of usage."""
+    """`kind(**given)`; a wrong value is a UsageError."""
     try:
         return kind(**given)
     except (TypeError, ValueError) as error:
@@ -151,41 +157,41 @@ def built(kind: Any, given: Mapping[str, Any]) -> Any:
 
 
 def apply(base: MFAUC, given: Mapping[str, Any]) -> MFAUC:
-    """The model with flat settings applied to its parts."""
-    left = dict(given)
+    """The model with the values of flags applied to it and to its parts."""
+    unused = dict(given)
     try:
-        changes = _taken(base, left, "")
-        for flag, given_value in left.items():
+        changes = _taken(base, unused, "")
+        for flag, given_value in unused.items():
             _refuse(base.with_params(**changes), flag, given_value)
         return base.with_params(**changes)
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None
 
 
-def _taken(owner: Any, left: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """The fields of `owner` that `left` sets, taken out of it, with those of parts within them."""
+def _taken(owner: Any, unused: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """The fields of `owner` that flags in `unused` set, in its parts too; these flags are removed from `unused`."""
     changes: dict[str, Any] = {}
     for name, spec in owner.specs().items():
         flag = prefix + name
-        if flag in left:
-            changes[name] = spec.check(type(owner).__name__, name, left.pop(flag))
+        if flag in unused:
+            changes[name] = spec.check(type(owner).__name__, name, unused.pop(flag))
         if spec.base is None:
             continue
         part = changes.get(name, getattr(owner, name))
         if part == "auto":
             part = default_solver(changes.get("loss", owner.loss))
-        inside = _taken(part, left, f"{name}_" if part.prefixed else "")
-        if inside:
-            changes[name] = part.replace(**inside)
+        part_changes = _taken(part, unused, f"{name}_" if part.prefixed else "")
+        if part_changes:
+            changes[name] = part.replace(**part_changes)
     return changes
 
 
 def _refuse(model: MFAUC, flag: str, given: Any) -> None:
-    found = registry.lookup("setting", table(), flag)
-    part = found[0].part
+    fields = registry.lookup("setting", table(), flag)
+    part = fields[0].part
     chosen = model.chosen_solver if part == "solver" else getattr(model, part)
-    owners = list(dict.fromkeys(home.owner.__name__ for home in found))
-    named = [home.owner.name for home in found if issubclass(home.owner, Settings)]
+    owners = list(dict.fromkeys(home.owner.__name__ for home in fields))
+    named = [home.owner.name for home in fields if issubclass(home.owner, Settings)]
     remedy = (
         f": add --{part} {named[0]}" if part in model.specs() and named[0] in _names(part) else ""
     )
@@ -200,12 +206,12 @@ def _names(part: str) -> tuple[str, ...]:
 
 def path(model: MFAUC, flag: str) -> tuple[str, Spec]:
     """The nested name of a flat setting in this model, and its declaration."""
-    found = dict(_paths(model, "", ""))
-    if flag not in found:
-        homes_of = registry.lookup("setting", table(), flag)
-        if homes_of[0].part:
+    paths = dict(_paths(model, "", ""))
+    if flag not in paths:
+        fields = registry.lookup("setting", table(), flag)
+        if fields[0].part:
             _refuse(model, flag, "…")
-    return found[flag]
+    return paths[flag]
 
 
 def _paths(owner: Any, nested: str, prefix: str) -> Iterator[tuple[str, tuple[str, Spec]]]:
@@ -218,35 +224,35 @@ def _paths(owner: Any, nested: str, prefix: str) -> Iterator[tuple[str, tuple[st
 
 
 def flat(model: MFAUC) -> dict[str, Any]:
-    """The settings of a model that are not the defaults, by flag, for `--params`."""
-    found: dict[str, Any] = {}
+    """The settings of a model that differ from the defaults, by flag, for `--params`."""
+    values: dict[str, Any] = {}
     for name, given in model.changed().items():
         if isinstance(given, Settings):
-            _flatten(name, given, type(MFAUC.defaults()[name]), found)
+            _flatten(name, given, type(MFAUC.defaults()[name]), values)
         elif name != "seed":
-            found[name] = given
-    return found
+            values[name] = given
+    return values
 
 
-def _flatten(name: str, part: Settings, usual: type, found: dict[str, Any]) -> None:
-    if type(part) is not usual:
-        found[name] = part.name
+def _flatten(name: str, part: Settings, default_type: type, values: dict[str, Any]) -> None:
+    if type(part) is not default_type:
+        values[name] = part.name
     for field, given in part.changed().items():
         if isinstance(given, Settings):
-            _flatten(field, given, type(part.defaults()[field]), found)
+            _flatten(field, given, type(part.defaults()[field]), values)
         else:
-            found[(f"{name}_" if part.prefixed else "") + field] = given
+            values[(f"{name}_" if part.prefixed else "") + field] = given
 
 
 def from_file(path: str) -> dict[str, Any]:
-    """Flat settings from a JSON file."""
+    """The values of flags from a JSON file, as `flat` gives them."""
     try:
-        found = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        values = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         raise ValueError(f'{path} must hold an object such as {{"rank": 32, "strength": 0.8}}')
-    return {name: _from_json(path, name, given) for name, given in found.items()}
+    return {name: _from_json(path, name, given) for name, given in values.items()}
 
 
 def _from_json(path: str, name: str, given: Any) -> Any:

@@ -12,8 +12,9 @@ import lzma
 import os
 import pathlib
 import zipfile
+import zlib
 from collections.abc import Callable
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 LARGEST = 4 * 2**30  # bytes of unpacked content
 RATIO = 200  # of unpacked to packed bytes; ratings are packed 3 to 50 times smaller
@@ -27,6 +28,7 @@ FOREIGN = {  # first bytes of what is not a file of ratings
     b"7z\xbc\xaf": "a 7z archive: unpack it first",
     b"%PDF": "a PDF document",
 }
+DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 BESIDE_THE_POINT = ("__macosx/", "readme", "license", ".ds_store", "thumbs.db")
 
 
@@ -108,10 +110,9 @@ def _bounded(path: pathlib.Path, kind: str, reader: Callable[[Any], Any], raw: b
                 if not chunk:
                     return unpacked.getvalue()
                 size += unpacked.write(chunk)
-    except (ImportError, MemoryError, NotImplementedError):
-        raise
-    except Exception as error:  # every package has its own
-        if isinstance(error, OSError) and error.errno is not None:
+    except Exception as error:
+        damaged = isinstance(error, DAMAGED) or type(error).__name__ == "ZstdError"
+        if not damaged or (isinstance(error, OSError) and error.errno is not None):
             raise
         raise ValueError(
             f"{path} is a truncated or damaged {kind} ({error}): get it again"
@@ -121,7 +122,7 @@ def _bounded(path: pathlib.Path, kind: str, reader: Callable[[Any], Any], raw: b
     )
 
 
-def _zstandard(file: IO[bytes]) -> Any:
+def _zstandard(file: io.BytesIO) -> Any:
     """A reader of zstandard, from Python itself (3.14 on), or from the first package that is installed."""
     for name in ("compression.zstd", "zstandard", "pyarrow"):
         try:

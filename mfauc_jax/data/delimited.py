@@ -1,29 +1,21 @@
 """Delimited text files as frames: quick for sound files; for others, errors name the faulty lines."""
 
 import csv
-import gzip
 import io
 import math
-import pathlib
 import re
-import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import polars as pl
 
-# byte order marks and their encodings
-MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
-ALIASES = {  # column names without case and punctuation
-    "user": ("user", "userid", "uid"),
-    "item": ("item", "itemid", "iid", "movie", "movieid", "isbn", "book", "bookid", "productid"),
-    "rating": ("rating", "ratings", "score", "stars", "bookrating"),
-    "time": ("time", "timestamp", "date"),
-}
+from mfauc_jax.data import columns, sniffing
+from mfauc_jax.data.reading import Report, Request
+
 QUOTED = '";"'  # every field is in quotes, with semicolons between them
 INTEGER, NUMBER, TEXT = pl.Int64, pl.Float64, pl.String
+KINDS = {"user": TEXT, "item": TEXT, "rating": NUMBER, "time": TEXT, "confidence": NUMBER}
 SHOWN_LINES = 5  # how many faulty lines a message shows
-LONGEST_ID = 1000  # characters in an id
 
 
 class Layout(NamedTuple):
@@ -34,69 +26,60 @@ class Layout(NamedTuple):
     quote: str | None = None
     header: bool = False  # by position: skip a first line that does not start with an integer
     encoding: str = "utf-8"
+    sniffed: bool = (
+        False  # delimiter and header are recognised; the separator is only the usual one
+    )
 
 
-def read_bytes(path: pathlib.Path) -> bytes:
-    """The content of a file, decompressed if it is gzipped."""
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder: name the file of ratings in it")
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist")
-    raw = path.read_bytes()
-    if raw.startswith(b"PK\x03\x04") and path.suffix != ".npz":
-        raise ValueError(f"{path} is a zip archive: unpack it first")
-    if not raw.startswith(b"\x1f\x8b"):
-        return raw
-    try:
-        return gzip.decompress(raw)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is a truncated or damaged gzip ({error}): get it again") from None
+class Text(NamedTuple):
+    """The lines of a file and how to read them."""
+
+    source: str  # for messages
+    data: bytes
+    layout: Layout
+    types: dict[
+        str, Any
+    ]  # name → type of each column, in order; those that nobody reads start with _
+    header: int  # lines before the first row
+    request: Request
+    report: Report
 
 
-def read_text(path: pathlib.Path, encoding: str) -> bytes:
-    """The content of a text file as UTF-8, without a byte order mark."""
-    raw = read_bytes(path)
-    encoding = next((codec for mark, codec in MARKS if raw.startswith(mark)), encoding)
-    if b"\0" in raw[:4096] and not encoding.lower().startswith(("utf-16", "utf-32")):
-        raise ValueError(
-            f"{path} has zero bytes, so it is not {encoding} text: if it is UTF-16 without a byte order mark, "
-            "pass encoding='utf-16-le'"
-        )
-    if not (encoding in ("utf-8", "latin-1") and raw.isascii()):
-        try:
-            raw = raw.decode(encoding).encode()
-        except LookupError:
-            raise ValueError(f"encoding {encoding!r} is unknown to Python") from None
-        except UnicodeDecodeError as error:
-            line = raw.count(b"\n", 0, error.start) + 1
-            raise ValueError(
-                f"{path}, line {line}: byte 0x{raw[error.start]:02x} is not {encoding}: "
-                "pass the file's own encoding=, such as 'latin-1'"
-            ) from None
-    if not raw.strip():
-        raise ValueError(f"{path} is empty")
-    return raw
-
-
-def positional(path: pathlib.Path, data: bytes, layout: Layout) -> pl.DataFrame:
+def positional(
+    source: str, data: bytes, layout: Layout, request: Request, report: Report
+) -> pl.DataFrame:
     """The frame of a file whose columns are in the order of the layout."""
-    types, first_line = dict(layout.types or {}), 1
-    if len(layout.separator) > 1:  # polars splits at single bytes
-        if b"\t" in data:
-            line = data.count(b"\n", 0, data.index(b"\t")) + 1
+    types = dict(layout.types or {})
+    for kind, name in request.columns.items():
+        if name not in types or kind not in (name, "confidence"):
             raise ValueError(
-                f"{path}, line {line}: a tab where {layout.separator} separates columns"
+                f"{source} has no column {name!r} for {kind}=: its columns are {', '.join(types)}, by position"
             )
-        data = _unquote(data) if layout.separator == QUOTED else data.replace(b"::", b"\t")
-        layout = layout._replace(separator="\t")
-    head, _, rest = data.partition(b"\n")
-    fields = head.decode().split(layout.separator)
-    if layout.header and not re.fullmatch(r"\s*\d+\s*", fields[0]):
-        data, first_line = rest, 2
-        fields = rest.partition(b"\n")[0].decode().split(layout.separator)
+    weights = request.columns.get("confidence")
+    types = {"confidence" if name == weights else name: kind for name, kind in types.items()}
+    data, layout = _split_by_one(source, data, layout)
+    lines = data[: 2**12].decode(errors="replace").split("\n")[:2]
+    fields = lines[0].split(layout.separator)
+    header = int(layout.header and not re.fullmatch(r"\s*\d+\s*", fields[0]))
+    fields = lines[-1].split(layout.separator) if header else fields
     if list(types) == ["user", "item", "rating", "time"] and len(fields) == 3 and layout.header:
         del types["time"]  # Flixster's ratings.txt
-    return finish(path, _parse(path, data, layout, types, first_line))
+    report.taken = {kind: f"column {place}" for place, kind in enumerate(types, 1)}
+    report.ratings = ["rating"] if "rating" in types else []
+    request = request._replace(needed=tuple(types))
+    return _parse(Text(source, data, layout, types, header, request, report)).select(list(types))
+
+
+def _split_by_one(source: str, data: bytes, layout: Layout) -> tuple[bytes, Layout]:
+    """The same columns, separated by one byte: polars splits at no other."""
+    if len(layout.separator.encode()) == 1:
+        return data, layout
+    if b"\t" in data:
+        line = data.count(b"\n", 0, data.index(b"\t")) + 1
+        raise ValueError(f"{source}, line {line}: a tab where {layout.separator} separates columns")
+    separator = layout.separator.encode()
+    data = _unquote(data) if layout.separator == QUOTED else data.replace(separator, b"\t")
+    return data, layout._replace(separator="\t", quote=None)
 
 
 def _unquote(data: bytes) -> bytes:
@@ -107,119 +90,168 @@ def _unquote(data: bytes) -> bytes:
 
 
 def named(
-    path: pathlib.Path, data: bytes, layout: Layout, requested: dict[str, str], typed_header: bool
+    source: str, data: bytes, layout: Layout, request: Request, report: Report
 ) -> pl.DataFrame:
-    """The frame of a file whose first line names the columns: user, item and, if there, rating and time.
+    """The frame of a file whose columns have names, in its first line or in the request, or are in the usual order."""
+    text = sniffing.sample(data)
+    if request.delimiter is not None:
+        layout = layout._replace(separator=sniffing.delimiter(request.delimiter))
+    elif layout.sniffed:
+        layout = layout._replace(
+            separator=sniffing.separator(source, text, layout.separator, layout.quote)
+        )
+    lines = sniffing.rows(text, layout.separator, layout.quote)
+    if not lines:
+        raise ValueError(f"{source}, line 1: no fields can be told apart")
+    names, header = _names(source, lines, layout, request, report)
+    chosen = columns.find(source, names, request.columns, request.needed, _remedy)
+    report.ratings = [chosen["rating"]] if "rating" in chosen else columns.matching(names, "rating")
+    if "rating" not in (*request.needed, *request.columns) and "rating" in chosen:
+        values = [
+            row[names.index(chosen["rating"])] for row in lines[header:] if len(row) == len(names)
+        ]
+        if 2 * sum(map(sniffing.is_value, values)) < len(values):  # text, and not used
+            del chosen["rating"]
+    report.taken = chosen
+    if layout.sniffed and layout.separator != ",":
+        report.how.append(f"separated by {sniffing.spoken(layout.separator)}")
+    kind_of = {name: kind for kind, name in chosen.items()}
+    types = {kind_of.get(n, f"_{n}"): KINDS.get(kind_of.get(n, ""), TEXT) for n in names}
+    types = dict.fromkeys(types, TEXT) if request.whole else types
+    data, layout = _split_by_one(source, data, layout)
+    frame = _parse(Text(source, data, layout, types, int(header), request, report))
+    return frame.rename(dict(zip(types, names, strict=True))) if request.whole else frame
 
-    Args:
-        path: the file, for messages.
-        data: its content in UTF-8.
-        layout: separator and quote.
-        requested: names of columns that the caller gives, by kind; the others are recognised by `ALIASES`.
-        typed_header: names end in a type, as RecBole's user_id:token.
-    """
-    head, _, rest = data.partition(b"\n")
-    line = head.decode().rstrip("\r")
-    try:
-        header = next(csv.reader([line], delimiter=layout.separator)) if layout.quote else None
-    except csv.Error as error:
-        raise ValueError(f"{path}, line 1: {error}") from None
-    header = [h.strip() for h in header or line.split(layout.separator)]
-    if typed_header:
-        plain = [h for h in header if ":" not in h]
+
+def _names(
+    source: str, lines: list[list[str]], layout: Layout, request: Request, report: Report
+) -> tuple[list[str], bool]:
+    """The names of the columns, and whether the first line has them."""
+    first = [field.strip() for field in lines[0]]
+    if request.header is not None:
+        names = [n if n.strip("-_ ") else f"{n}{at}" for at, n in enumerate(request.header, 1)]
+        if list(map(columns.plain, first)) == list(map(columns.plain, request.header)):
+            raise ValueError(f"{source}: line 1 is a header, so leave columns= out")
+        return names, False
+    if not layout.sniffed and layout.types is None:  # RecBole
+        plain = [h for h in first if ":" not in h]
         if plain:
             raise ValueError(
-                f"{path}, line 1: column {plain[0]!r} has no type, as in user_id:token"
+                f"{source}, line 1: column {plain[0]!r} has no type, as in user_id:token"
             )
-        header = [h.rpartition(":")[0] for h in header]
-    if len(set(header)) < len(header):
-        raise ValueError(f"{path}, line 1: a column name comes twice: {', '.join(header)}")
-    chosen = choose(path, header, requested)
-    kinds = {"user": TEXT, "item": TEXT, "rating": NUMBER, "time": TEXT}
-    kind_of = {name: kind for kind, name in chosen.items()}
-    types = {kind_of.get(h, f"_{h}"): kinds.get(kind_of.get(h, ""), TEXT) for h in header}
-    frame = _parse(path, rest, layout, types, first_line=2)
-    return finish(path, frame.select(list(chosen)))
+        return [h.rpartition(":")[0] for h in first], True
+    if sniffing.has_header(source, lines, request.columns):
+        return first, True
+    names = sniffing.by_position(source, lines)
+    report.how.append("no header, so columns by position")
+    if first == list(map(str, range(len(first)))):
+        report.note(f"line 1 is {','.join(first)}, taken for a row: is it a header of pandas?")
+    return names, False
 
 
-def choose(path: pathlib.Path, header: list[str], requested: dict[str, str]) -> dict[str, str]:
-    """The column that holds each of user, item, rating and time; rating and time may be missing."""
-    chosen = {}
-    plain = {re.sub(r"[\W_]", "", h).lower(): h for h in reversed(header)}
-    for kind, aliases in ALIASES.items():
-        if kind in requested:
-            if requested[kind] not in header:
-                raise ValueError(
-                    f"{path} has no column {requested[kind]!r}: it has {', '.join(header)}"
-                )
-            chosen[kind] = requested[kind]
-        else:
-            match = next((plain[a] for a in aliases if a in plain), None)
-            if match is None and kind in ("user", "item"):
-                raise ValueError(
-                    f"{path} has no column that looks like {kind} ids among {', '.join(header)}: "
-                    f"pass {kind}= its name"
-                )
-            if match is not None:
-                chosen[kind] = match
-    return chosen
+def _remedy(kind: str, chosen: Any) -> str:
+    del chosen
+    return f"pass {kind}= its name, or columns='user,item,…' if line 1 is not a header"
 
 
-def _parse(
-    path: pathlib.Path, data: bytes, layout: Layout, types: dict[str, Any], first_line: int
-) -> pl.DataFrame:
-    """The frame as polars reads it; if polars fails or finds gaps, a slow search names the faulty lines."""
-    data = data.rstrip(b"\r\n")
-    if not data:
-        raise ValueError(f"{path} has no ratings below its header")
+def _parse(text: Text) -> pl.DataFrame:
+    """The frame as polars reads it; if polars fails or finds gaps, a slow search finds the faulty lines."""
+    source, data, layout, types = text.source, text.data, text.layout, text.types
+    if data.endswith((b"\n\n", b"\n\r\n")):
+        data = data.rstrip(b"\r\n")
+    text = text._replace(data=data)
+    head = data.find(b"\n")
+    if text.header and (head < 0 or not data[head : head + 2**12].strip()):
+        raise ValueError(f"{source} has no ratings below its header")
+    wanted = [name for name in types if text.request.whole or not name.startswith("_")]
+    last = list(types)[-1]  # shows whether a line is too short or too long
+    places = [at for at, name in enumerate(types) if name in (*wanted, last)]
     try:
         frame = pl.read_csv(
-            io.BytesIO(data),
+            data,
             has_header=False,
+            skip_rows=text.header,
             schema=types,
+            columns=places,
             separator=layout.separator,
             quote_char=layout.quote,
         )
     except pl.exceptions.PolarsError as error:
-        _blame(path, data, layout, types, first_line)
-        raise ValueError(f"{path} cannot be read: {error}") from None
-    numbers = frame["rating"] if "rating" in types else pl.Series([0.0])
-    suspects = [c for c in (*ALIASES, list(types)[-1]) if c in types]
-    if any(frame[c].null_count() for c in suspects) or not numbers.is_finite().all():
-        _blame(path, data, layout, types, first_line)
-    return frame
+        if text.request.skip_bad:
+            return _good_lines(text, wanted)
+        _blame(text)
+        raise ValueError(f"{source} cannot be read: {error}") from None
+    ragged = bool(frame[last].null_count()) and not _is_even(text, frame.height)
+    numbers = [name for name in wanted if types[name] is NUMBER and name in text.request.needed]
+    gaps = any(frame[name].null_count() for name in wanted if name in text.request.needed)
+    if text.request.skip_bad:
+        return _good_lines(text, wanted) if ragged else frame.select(wanted)
+    if ragged or gaps or not all(frame[name].is_finite().all() for name in numbers):
+        _blame(text)
+    return frame.select(wanted)
 
 
-def _blame(
-    path: pathlib.Path, data: bytes, layout: Layout, types: dict[str, Any], first_line: int
-) -> None:
-    """Raise ValueError if lines do not fit `types`: it shows the first few of them and their number."""
+def _is_even(text: Text, height: int) -> bool:
+    """Whether it is certain that no line is too short: a null in the last column is then an empty field."""
+    separators = text.data.count(text.layout.separator.encode())
+    quoted = text.layout.quote is not None and text.layout.quote.encode() in text.data
+    return not quoted and separators == (len(text.types) - 1) * (height + text.header)
+
+
+def _good_lines(text: Text, wanted: list[str]) -> pl.DataFrame:
+    """The lines that can be read, one by one; the others are counted."""
+    made, part, bad = [], [], 0
+    readers = {INTEGER: int, NUMBER: lambda field: float(field) if field.strip() else None}
+    schema = {name: text.types[name] for name in wanted}
+    places = [
+        (at, readers.get(t, str)) for at, (n, t) in enumerate(text.types.items()) if n in wanted
+    ]
+    for _, fields in _records(text):
+        if _fault(fields, text) is not None:
+            bad += 1
+            continue
+        part.append([read(fields[at]) for at, read in places])
+        if len(part) == 500_000:
+            made.append(pl.DataFrame(part, schema, orient="row"))
+            part = []
+    text.report.rows += bad
+    text.report.note(f"left out {bad} lines of {text.source} that cannot be read", bad)
+    return pl.concat([*made, pl.DataFrame(part, schema, orient="row")])
+
+
+def _blame(text: Text) -> None:
+    """Raise ValueError if lines do not fit the types: it shows the first few of them and their number."""
     first: list[tuple[int, str]] = []
     count = 0
-    for number, fields in _records(path, data.decode(), layout, first_line):
-        fault = _fault(fields, types)
+    for number, fields in _records(text):
+        fault = _fault(fields, text)
         if fault is not None:
             count += 1
             first += [(number, fault)] if len(first) < SHOWN_LINES else []
     if count == 1:
-        raise ValueError(f"{path}, line {first[0][0]}: {first[0][1]}")
+        raise ValueError(
+            f"{text.source}, line {first[0][0]}: {first[0][1]} (skip_bad=True leaves it out)"
+        )
     if count:
         shown = "".join(f"\n  line {number}: {fault}" for number, fault in first)
         part = "" if count == len(first) else f", the first {len(first)} of them"
-        raise ValueError(f"{path} has {count} bad lines{part}:{shown}")
+        raise ValueError(
+            f"{text.source} has {count} bad lines{part} (skip_bad=True leaves them out):{shown}"
+        )
 
 
-def _fault(fields: list[str], types: dict[str, Any]) -> str | None:
+def _fault(fields: list[str], text: Text) -> str | None:
     """What is wrong with a line, or None."""
+    types, needed = text.types, text.request.needed
     if len(fields) != len(types):
         shown = ", ".join(t.removeprefix("_") for t in types)
         return f"{len(fields)} columns instead of {len(types)} ({shown})"
     for (name, kind), field in zip(types.items(), fields, strict=True):
         if kind is INTEGER and not re.fullmatch(r"\s*[+-]?\d{1,18}\s*", field):
             return f"{name} {_short(field)} is not an integer"
-        if kind is NUMBER and not _is_finite(field):
+        if kind is NUMBER and not _is_finite(field) and (field or name in needed):
             return f"{name} {_short(field)} is not a finite number"
-        if name in ("user", "item") and not field:
+        if name in ("user", "item") and not field.strip():
             return f"{name} is empty"
     return None
 
@@ -228,19 +260,23 @@ def _short(field: str) -> str:
     return repr(field if len(field) <= 60 else field[:59] + "…")
 
 
-def _records(
-    path: pathlib.Path, text: str, layout: Layout, first_line: int
-) -> Iterator[tuple[int, list[str]]]:
+def _records(text: Text) -> Iterator[tuple[int, list[str]]]:
+    """The fields of each row, with the number of its line."""
+    layout, whole = text.layout, text.data.decode()
     if layout.quote:
-        reader = csv.reader(io.StringIO(text), delimiter=layout.separator, quotechar=layout.quote)
+        reader = csv.reader(
+            io.StringIO(whole, newline=""), delimiter=layout.separator, quotechar=layout.quote
+        )
         try:
-            for fields in reader:
-                yield reader.line_num + first_line - 1, fields
+            for count, fields in enumerate(reader):
+                if count >= text.header:
+                    yield reader.line_num, fields
         except csv.Error as error:
-            line = reader.line_num + first_line - 1
-            raise ValueError(f"{path}, line {line}: {error}") from None
+            raise ValueError(f"{text.source}, line {reader.line_num}: {error}") from None
         return
-    for number, line in enumerate(text.split("\n"), first_line):
+    for number, line in enumerate(
+        whole.removesuffix("\n").split("\n")[text.header :], text.header + 1
+    ):
         yield number, line.rstrip("\r").split(layout.separator)
 
 
@@ -251,40 +287,13 @@ def _is_finite(field: str) -> bool:
         return False
 
 
-def finish(path: pathlib.Path, frame: pl.DataFrame) -> pl.DataFrame:
-    """Ids to integers where all are; times to numbers."""
-    new = []
-    for column in ("user", "item"):
-        ids = frame[column]
-        if ids.null_count():
-            row = int(ids.is_null().arg_max() or 0)
-            raise ValueError(f"{path}: {column} of rating {row + 1} is missing")
-        if ids.dtype in (pl.Categorical, pl.Enum):
-            ids = ids.cast(TEXT)
-        if ids.dtype == TEXT:
-            _check_length(path, ids)
-            whole = ids.cast(INTEGER, strict=False)
-            if not whole.null_count() and (whole.cast(TEXT) == ids).all():  # 007 stays text
-                ids = whole
-        elif not ids.dtype.is_integer():
-            raise TypeError(f"{path}: column {column} is {ids.dtype}: make it integers or text")
-        new.append(ids.alias(column))
+def finish(frame: pl.DataFrame) -> pl.DataFrame:
+    """Times as numbers."""
     if "time" in frame.columns and frame["time"].dtype == TEXT:
-        new.append(_times(frame["time"]))
-    elif "time" in frame.columns and frame["time"].dtype.is_temporal():
-        new.append(frame["time"].cast(pl.Datetime("us")).cast(INTEGER))
-    return frame.with_columns(new)
-
-
-def _check_length(path: pathlib.Path, ids: pl.Series) -> None:
-    """Raise ValueError for a huge id: all ids would be as wide in memory, and the file is probably faulty."""
-    lengths = ids.str.len_chars()
-    if int(lengths.max() or 0) > LONGEST_ID:  # type: ignore[arg-type]
-        row = int(lengths.arg_max() or 0)
-        raise ValueError(
-            f"{path}: {ids.name} {_short(ids[row])} of rating {row + 1} has {lengths[row]} characters, "
-            f"more than {LONGEST_ID}: is a quote not closed?"
-        )
+        return frame.with_columns(_times(frame["time"]))
+    if "time" in frame.columns and frame["time"].dtype.is_temporal():
+        return frame.with_columns(frame["time"].cast(pl.Datetime("us")).cast(INTEGER))
+    return frame
 
 
 def _times(times: pl.Series) -> pl.Series:

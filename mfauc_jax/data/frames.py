@@ -30,12 +30,12 @@ def read(
 
     from mfauc_jax.data import pairs
 
-    table, report = _table(frame), Report("the frame")
+    table, report = _table(frame), Report("the frame", "use Interactions.from_frame(df, {})")
     names = table.collect_schema().names()
     given = {"user": user, "item": item, "rating": rating, "confidence": confidence}
     needed = ("user", "item") if min_rating is None else ("user", "item", "rating")
     found = columns.find(report.source, names, given, needed, columns.call)
-    tell_ratings(report, names, found, used=min_rating is not None)
+    report.ratings = [found["rating"]] if "rating" in found else columns.matching(names, "rating")
     taken = {kind: column for kind, column in found.items() if kind in (*needed, "confidence")}
     report.taken = taken
     chosen = _collected(table, taken)
@@ -58,23 +58,15 @@ def least(min_rating: float | None, rule: Filter = EVERYTHING) -> Filter:
     return rule._replace(above=float(np.nextafter(min_rating, -np.inf)))
 
 
-def tell_ratings(report: Report, names: list[str], found: dict[str, str], used: bool) -> None:
-    """A rating that is not used is told, and what to pass to use it."""
-    taken = [column for kind, column in found.items() if kind not in ("rating", "time")]
-    there = [found["rating"]] if "rating" in found else columns.matching(names, "rating")
-    there = [] if used else [str(name) for name in there if name not in taken]
-    report.note(
-        f"every row counts as a positive, whatever its {' or '.join(there)}: "
-        "pass min_rating= to leave low ratings out",
-        len(there),
-    )
-
-
 def is_frame(data: Any) -> bool:
     """Whether `read` takes it."""
     import narwhals.stable.v2 as nw
+    from narwhals.exceptions import DuplicateError
 
-    found = nw.from_native(data, pass_through=True)
+    try:
+        found = nw.from_native(data, pass_through=True)
+    except DuplicateError:  # `read` tells what is wrong with it
+        return True
     return isinstance(found, nw.DataFrame | nw.LazyFrame)
 
 

@@ -1,4 +1,4 @@
-"""The caller's ids and our positions: rows of U, columns of X."""
+"""Conversion between the caller's ids and positions, which are rows and columns of X."""
 
 import dataclasses
 import warnings
@@ -8,12 +8,19 @@ import numpy as np
 from jaxtyping import Bool
 
 from mfauc_jax._core import host
-from mfauc_jax.data import report
+from mfauc_jax.data import reading
 from mfauc_jax.data.interactions import Interactions
 
 
 def places(kind: str, ids: np.ndarray | None, wanted: np.ndarray, size: int) -> np.ndarray:
-    """The caller's names (or positions) as positions; a ValueError names the first unknown one."""
+    """The positions of the caller's ids; a ValueError names the first unknown id.
+
+    Args:
+        kind: "user" or "item", for messages.
+        ids: all ids in the order of their positions; None if the caller uses positions.
+        wanted: the ids to look up, or positions if `ids` is None.
+        size: the number of positions.
+    """
     if ids is None:
         if not np.issubdtype(wanted.dtype, np.integer):
             raise TypeError(f"{kind} {wanted.ravel()[0]!r} is not a position: fit was given no ids")
@@ -21,16 +28,16 @@ def places(kind: str, ids: np.ndarray | None, wanted: np.ndarray, size: int) -> 
         if bad.any():
             raise ValueError(f"{kind} {wanted[bad][0]} is outside range({size})")
         return wanted
-    found, is_known = search(kind, ids, wanted)
+    positions, is_known = search(kind, ids, wanted)
     if not is_known.all():
         raise ValueError(_unknown(kind, wanted[~is_known]))
-    return found
+    return positions
 
 
 def known(
     kind: str, ids: np.ndarray | None, wanted: np.ndarray, size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where each of the caller's names (or positions) stands, and whether it is there at all."""
+    """The position of each wanted id, and whether it is known; the arguments are those of `places`."""
     if ids is not None:
         return search(kind, ids, wanted)
     if not np.issubdtype(wanted.dtype, np.integer):
@@ -40,7 +47,7 @@ def known(
 
 
 def check_unknown(unknown: str, *choices: str) -> None:
-    """Refuse a way to treat unknown ids that a door does not have."""
+    """Raise ValueError if `unknown` is not one of the choices of the calling function."""
     if unknown not in choices:
         raise ValueError(f"unknown = {unknown!r}: choose {' or '.join(map(repr, choices))}")
 
@@ -51,44 +58,47 @@ def _unknown(kind: str, bad: np.ndarray) -> str:
 
 
 def search(kind: str, ids: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each wanted id stands, and whether it is there at all; ids of another type raise TypeError."""
+    """The position of each wanted id among `ids`, and whether it is there; ids of another type raise TypeError.
+
+    The position of an id that is not there means nothing.
+    """
     order = np.argsort(ids, kind="stable")
     try:
         if len(wanted) and wanted.dtype.kind in ("iufb" if ids.dtype.kind == "U" else "U"):
-            raise TypeError("text and numbers")  # which NumPy would compare, as text
+            raise TypeError("text and numbers")  # NumPy would compare them as text
         place = np.searchsorted(ids, wanted, sorter=order)
     except TypeError as error:
         raise TypeError(f"{kind} ids are {ids.dtype}, not {wanted.dtype}") from error
-    found = order[np.minimum(place, len(ids) - 1)]
-    return found, np.asarray(ids[found] == wanted)
+    positions = order[np.minimum(place, len(ids) - 1)]
+    return positions, np.asarray(ids[positions] == wanted)
 
 
 def without_unknown(wanted: np.ndarray, is_known: np.ndarray) -> np.ndarray:
-    """The known ones among the wanted users, and one warning about the others."""
+    """The known users among the wanted ones; one warning counts the others."""
     if is_known.all():
         return wanted
     skipped = wanted[~is_known].tolist()
     shown = ", ".join(map(repr, skipped[:3])) + (", …" if len(skipped) > 3 else "")
-    report.warn("users", [f"skipped {len(skipped)} unknown of {len(wanted)}, {shown}"])
+    reading.warn("users", [f"skipped {len(skipped)} unknown of {len(wanted)}, {shown}"])
     return wanted[is_known]
 
 
-def names(ids: np.ndarray | None, found: np.ndarray) -> np.ndarray:
-    """Positions as the caller's names; −1 (nothing left) stays −1, or "" among strings."""
+def names(ids: np.ndarray | None, positions: np.ndarray) -> np.ndarray:
+    """The caller's ids at some positions; −1, which marks a missing item, becomes −1 or, among strings, ""."""
     if ids is None:
-        return found
+        return positions
     empty = "" if ids.dtype.kind in "US" else -1
-    return np.where(found >= 0, ids[np.maximum(found, 0)], np.asarray(empty, ids.dtype))
+    return np.where(positions >= 0, ids[np.maximum(positions, 0)], np.asarray(empty, ids.dtype))
 
 
 def over(data: Any, X: Interactions, unknown: str = "raise") -> Interactions:
     """Held-out positives as Interactions over the rows and columns of X, whatever the order of their ids.
 
     Args:
-        data: what `Interactions.of` reads.
+        data: anything that `Interactions.of` reads.
         X: the training set.
-        unknown: "raise" if a positive has a user or an item whose id X lacks, or "skip" it; one warning then counts
-            what was left out.
+        unknown: "raise" raises if X lacks the user or the item of a positive; "skip" leaves such positives out, and
+            one warning counts them.
     """
     check_unknown(unknown, "raise", "skip")
     held_out = Interactions.of(data)
@@ -108,11 +118,11 @@ def over(data: Any, X: Interactions, unknown: str = "raise") -> Interactions:
 
 
 def _elsewhere(kind: str, mine: np.ndarray | None, theirs: np.ndarray | None) -> np.ndarray | None:
-    """The place of each id of mine among theirs, −1 for unknown ones; None if they agree, or one side has none."""
+    """The position of each id of `mine` among `theirs`, −1 for unknown ids; None if both are equal or one is None."""
     if mine is None or theirs is None or np.array_equal(mine, theirs):
         return None
-    found, is_known = search(kind, theirs, mine)
-    return np.where(is_known, found, -1)
+    positions, is_known = search(kind, theirs, mine)
+    return np.where(is_known, positions, -1)
 
 
 def both_known(
@@ -131,7 +141,7 @@ def both_known(
     keep = (users[rows] >= 0) & (items[columns] >= 0)
     if keep.all():
         return keep
-    lacking = {  # only those that have a positive
+    lacking = {  # ids that occur in a positive
         "user": of(held_out, "user")[np.unique(rows[users[rows] < 0])],
         "item": of(held_out, "item")[np.unique(columns[items[columns] < 0])],
     }
@@ -145,36 +155,36 @@ def both_known(
             f"held-out positives: none of {len(keep)} is left, training does not know {lost}; its users are "
             f"{shown}, …: was the model fitted on another catalogue?"
         )
-    told = f"left out {(~keep).sum()} of {len(keep)}, training does not know {lost}"
-    report.warn("held-out positives", [told])
+    message = f"left out {(~keep).sum()} of {len(keep)}, training does not know {lost}"
+    reading.warn("held-out positives", [message])
     return keep
 
 
 def counted(count: int, noun: str) -> str:
-    """A number and a noun in the singular or the plural."""
+    """The number with its noun, in the singular or the plural: "1 user", "2 users"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def matches(ids: np.ndarray, wanted: Any) -> np.ndarray:
-    """The place of each wanted id, compared as text, as a command line gives it; −1 for unknown ones."""
-    at = {str(name): place for place, name in enumerate(ids.tolist())}
-    return np.array([at.get(str(name), -1) for name in wanted], np.int64)
+    """The position of each wanted id, compared as text, as a command line gives it; −1 for unknown ids."""
+    position_of = {str(name): position for position, name in enumerate(ids.tolist())}
+    return np.array([position_of.get(str(name), -1) for name in wanted], np.int64)
 
 
 def of(X: Interactions, kind: str) -> np.ndarray:
-    """The ids of X's users or items; positions if it was read without ids."""
+    """The ids of X's users or items (`kind` is "user" or "item"); positions if X has no ids."""
     given, size = {"user": (X.user_ids, X.num_users), "item": (X.item_ids, X.num_items)}[kind]
     return np.arange(size) if given is None else given
 
 
 def over_items(data: Any, X: Interactions, unknown: str = "raise") -> Interactions:
-    """Other users' positives over the columns of X.
+    """The positives of other users, over the items of X.
 
     Args:
-        data: what `Interactions.of` reads.
+        data: anything that `Interactions.of` reads.
         X: the training set.
-        unknown: "raise" at an item that X lacks, or "skip" it; one warning then counts what was left out. A user may
-            be left without a positive.
+        unknown: "raise" raises if X lacks the item of a positive; "skip" leaves such positives out, and one warning
+            counts them. A user may be left without a positive.
     """
     check_unknown(unknown, "raise", "skip")
     new, (_, n) = Interactions.of(data), X.shape
@@ -191,10 +201,10 @@ def over_items(data: Any, X: Interactions, unknown: str = "raise") -> Interactio
         lost = new.item_ids[np.unique(columns[~keep])]  # type: ignore[index]
         if unknown == "raise":
             places("item", X.item_ids, lost, n)
-        told = f"left out {(~keep).sum()} of {len(keep)}, training does not know {counted(len(lost), 'item')}"
+        message = f"left out {(~keep).sum()} of {len(keep)}, training does not know {counted(len(lost), 'item')}"
         empty = int(((np.bincount(rows[keep], minlength=len(lengths)) == 0) & (lengths > 0)).sum())
         none_left = [f"u = 0 for {counted(empty, 'user')} without a known item"] if empty else []
-        report.warn("positives of new users", [told, *none_left])
+        reading.warn("positives of new users", [message, *none_left])
     shape, users = (new.num_users, n), np.arange(new.num_users)
     return _moved(new, users, items, shape, new.user_ids, X.item_ids, keep)
 
@@ -213,7 +223,7 @@ def joined(X: Interactions, data: Any) -> Interactions:
         )
         confidence = np.concatenate(list(parts))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a repeated positive is one
+        warnings.simplefilter("ignore")  # repeated positives are merged
         both = Interactions.from_pairs(rows, columns, shape=(m, n), confidence=confidence)
     return dataclasses.replace(both, user_ids=user_ids, item_ids=item_ids)
 
@@ -223,7 +233,7 @@ def _sizes(X: Interactions, new: Interactions, axis: int) -> tuple[int, int]:
 
 
 def _extended(kind: str, ids, new_ids, size: int, new_size: int):
-    """Where the new rows go, the ids after that, and how many there are."""
+    """The positions of the new rows, all ids, and the number of positions after the extension."""
     if ids is None:
         wanted = np.arange(new_size) if new_ids is None else new_ids
         if not np.issubdtype(wanted.dtype, np.integer) or wanted.min() < 0:
@@ -233,11 +243,11 @@ def _extended(kind: str, ids, new_ids, size: int, new_size: int):
         raise TypeError(f"fit was given {kind} ids: give the new positives with ids, too")
     if (ids.dtype.kind == "U") != (new_ids.dtype.kind == "U"):
         raise TypeError(f"{kind} ids are {ids.dtype}, not {new_ids.dtype}")
-    found, known = search(kind, ids, new_ids)
-    unseen = new_ids[~known]
-    found = np.where(known, found, 0)
-    found[~known] = len(ids) + np.arange(len(unseen))
-    return found, np.concatenate([ids, unseen]), len(ids) + len(unseen)
+    positions, is_known = search(kind, ids, new_ids)
+    unseen = new_ids[~is_known]
+    positions = np.where(is_known, positions, 0)
+    positions[~is_known] = len(ids) + np.arange(len(unseen))
+    return positions, np.concatenate([ids, unseen]), len(ids) + len(unseen)
 
 
 def _moved(
@@ -253,7 +263,7 @@ def _moved(
             host.ints(indptr), host.ints(nothing), weights, *sizes, user_ids, item_ids
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # X was already reported on when it was read
+        warnings.simplefilter("ignore")  # Interactions.of has already warned about X
         moved = Interactions.from_pairs(
             users[X.on_host()[0][keep]],
             items[np.asarray(X.indices)[keep]],

@@ -244,7 +244,7 @@ class Interactions:
             skip_bad=skip_bad,
         )
         X = gathered(pairs)
-        found.notes += _useless(X.on_host()[2], X.num_items)
+        found.notes += useless(X)
         found.tell(*X.shape, X.nnz)
         return X
 
@@ -264,11 +264,12 @@ def _from_coo(rows, cols, shape, weights, user_ids=None, item_ids=None) -> Inter
     ones = np.ones(len(rows)) if weights is None else weights
     csr = scipy.sparse.coo_array((ones, (rows, cols)), shape=(m, n)).tocsr()  # sums repeats
     csr.sort_indices()
+    confidence = None if weights is None else csr.data
+    X = _build(csr.indptr, csr.indices, confidence, n, user_ids, item_ids)
     repeats = len(rows) - csr.nnz
     notes = [f"{repeats} repeated pairs merged"] if repeats else []
-    reading.warn(f"interactions {m} × {n}", notes + _useless(np.diff(csr.indptr), n))
-    confidence = None if weights is None else csr.data
-    return _build(csr.indptr, csr.indices, confidence, n, user_ids, item_ids)
+    reading.warn(f"interactions {m} × {n}", notes + useless(X))
+    return X
 
 
 def gathered(pairs: "Pairs") -> Interactions:
@@ -279,12 +280,11 @@ def gathered(pairs: "Pairs") -> Interactions:
     return _build(indptr, pairs.items, pairs.confidence, n, pairs.user_ids, pairs.item_ids)
 
 
-def _useless(lengths: np.ndarray, n: int) -> list[str]:
+def useless(X: Interactions) -> list[str]:
     """What is to be said of users from whom nothing can be learned."""
-    counts = {
-        "without a positive": (lengths == 0).sum(),
-        "with every item positive": (lengths == n).sum(),
-    }
+    lengths = np.diff(np.asarray(X.indptr))
+    full, empty = int((lengths == X.num_items).sum()), int((lengths == 0).sum())
+    counts = {"without a positive": empty, "with every item positive": full}
     return [f"{c} users {what} (kept, contribute nothing)" for what, c in counts.items() if c]
 
 

@@ -1,45 +1,30 @@
 """Files of ratings in their various layouts, as one kind of frame.
 
-The frame has the columns `user` and `item` (integers, or text where they are not all integers)
-and, where the file has them, `rating` (float), `time` (a number) and `train` (bool).
+The frame has the columns `user` and `item` (integers or text) and, where the file has them, `rating` and
+`confidence` (float), `time` (a number) and `train` (bool). A new layout is one line of `LAYOUTS`, at the end.
 """
 
+import glob
 import io
 import os
 import pathlib
+import re
 import struct
 import zipfile
 import zlib
+from collections.abc import Callable
 
 import numpy as np
 import polars as pl
 import scipy.io
 
 from mfauc_jax._core import registry
-from mfauc_jax.data import delimited
+from mfauc_jax.data import compressed, delimited, json_objects, reading, sniffing
+from mfauc_jax.data.compressed import Content
 from mfauc_jax.data.delimited import INTEGER, NUMBER, TEXT, Layout
+from mfauc_jax.data.reading import Report, Request
 
-_INTEGERS = {"user": INTEGER, "item": INTEGER, "rating": NUMBER}
-_MOVIELENS = {**_INTEGERS, "time": INTEGER}
-LAYOUTS: dict[str, Layout | str] = {
-    "u.data": Layout("\t", _MOVIELENS),
-    "ratings.dat": Layout("::", _MOVIELENS),
-    "ratings.csv": Layout(",", _MOVIELENS, header=True),
-    "book-crossing": Layout(
-        delimited.QUOTED,
-        {"user": INTEGER, "item": TEXT, "rating": NUMBER},
-        header=True,
-        encoding="latin-1",
-    ),
-    "flixster": Layout("\t", {**_INTEGERS, "time": TEXT}, header=True),
-    "csv": Layout(",", quote='"'),
-    "tsv": Layout("\t", quote='"'),
-    "recbole": Layout("\t"),
-    "lightgcn": "one line per user: user item item …",
-    "parquet": "named columns",
-    "epinions": "Tang's rating.mat: user, product, category, rating, …",
-    "npz": "arrays row, col, rating and is_train",
-}
+Reader = Callable[[str, Content, Request, Report], pl.DataFrame]
 UNSOUND = (  # what scipy and numpy raise for damaged files
     ValueError,
     TypeError,
@@ -54,18 +39,24 @@ UNSOUND = (  # what scipy and numpy raise for damaged files
     MemoryError,
     struct.error,
 )
+ONE_PER_USER = re.compile(rb"[\d ]+\r?(\n|$)")  # the first line of LightGCN's files
 NPZ = {"user": "row", "item": "col", "rating": "rating", "train": "is_train"}
-ENDINGS = (  # ending of the lower-cased name without .gz, layout; the first that fits is taken
+ENDINGS = (  # a whole name in lower case, or an ending, without those of compressions; the layout
     ("u.data", "u.data"),
     ("ratings.dat", "ratings.dat"),
     ("bx-book-ratings.csv", "book-crossing"),
-    ("ratings.timed.txt", "flixster"),
-    ("ratings.txt", "flixster"),
     ("train.txt", "lightgcn"),
     ("test.txt", "lightgcn"),
     (".inter", "recbole"),
     (".csv", "csv"),
     (".tsv", "tsv"),
+    (".tab", "tsv"),
+    (".txt", "text"),
+    (".dat", "text"),
+    (".data", "text"),
+    (".jsonl", "jsonl"),
+    (".ndjson", "jsonl"),
+    (".json", "jsonl"),
     (".parquet", "parquet"),
     (".mat", "epinions"),
     (".npz", "npz"),
@@ -73,100 +64,202 @@ ENDINGS = (  # ending of the lower-cased name without .gz, layout; the first tha
 
 
 def read_frame(
-    path: str | os.PathLike,
-    layout: str | None = None,
-    columns: dict[str, str | None] | None = None,
-    encoding: str | None = None,
+    path: str | os.PathLike, request: Request = Request(), report: Report | None = None
 ) -> pl.DataFrame:
-    """The ratings of one file, plain or gzipped.
+    """The ratings of one file, plain or compressed, or of several that a pattern or a folder of parquet names.
 
     Args:
-        path: the file.
-        layout: one of `LAYOUTS`; None: recognised by the file's name.
-        columns: the file's names for user, item, rating and time, for layouts with named columns; those not
-            given are recognised by `delimited.ALIASES`.
-        encoding: of a text file, if it is not the layout's own. A byte order mark has priority.
+        path: the file, `archive.zip/member`, a pattern such as "part-*.csv", or a folder of parquet files.
+        request: what is known of it; the rest is recognised.
+        report: is told what was found.
     """
-    path = pathlib.Path(path)
-    name = layout or _layout_of(path)
-    chosen = registry.lookup("layout", LAYOUTS, name)
-    requested = {k: v for k, v in (columns or {}).items() if v is not None}
-    if isinstance(chosen, Layout):
-        data = delimited.read_text(path, encoding or chosen.encoding)
-        if chosen.types is None:
-            return delimited.named(path, data, chosen, requested, typed_header=name == "recbole")
-        return delimited.positional(path, data, chosen)
-    if name == "parquet":
-        return _parquet(path, requested)
-    if name == "lightgcn":
-        return _lightgcn(path, delimited.read_text(path, encoding or "utf-8"))
-    return _arrays(path, name)
-
-
-def _layout_of(path: pathlib.Path) -> str:
-    plain = path.name.lower().removesuffix(".gz")
-    for ending, layout in ENDINGS:
-        if plain.endswith(ending):
-            return layout
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder: name the file of ratings in it")
-    raise ValueError(f"{path} does not tell its layout: pass layout=, one of {', '.join(LAYOUTS)}")
-
-
-def _parquet(path: pathlib.Path, requested: dict[str, str]) -> pl.DataFrame:
+    report = Report(str(path)) if report is None else report
+    paths = _paths(path)
+    reports = [Report(str(one)) for one in paths]
+    frames = [_read(*each, request) for each in zip(paths, reports, strict=True)]
+    for name, frame in zip(paths, frames, strict=True):
+        if set(frame.columns) != set(frames[0].columns):
+            raise ValueError(
+                f"{name} has {', '.join(frame.columns)}, but {paths[0]} has {', '.join(frames[0].columns)}"
+            )
+    report.taken, report.ratings = reports[0].taken, reports[0].ratings
+    report.how += reports[0].how + ([f"{len(paths)} files"] if len(paths) > 1 else [])
+    report.rows = sum(one.rows for one in reports)
+    report.notes += [note for one in reports for note in one.notes]
     try:
-        frame = pl.read_parquet(io.BytesIO(delimited.read_bytes(path)))
+        ordered = [frame.select(frames[0].columns) for frame in frames]
+        frame = pl.concat(ordered, how="vertical_relaxed")
+        return frame if request.whole else delimited.finish(frame)
     except pl.exceptions.PolarsError as error:
-        raise ValueError(f"{path} is not sound parquet: {error}") from None
-    chosen = delimited.choose(path, frame.columns, requested)
-    frame = frame.select(pl.col(column).alias(kind) for kind, column in chosen.items())
-    if "rating" in chosen:
-        if not frame["rating"].dtype.is_numeric():
-            raise TypeError(f"{path}: column {chosen['rating']} is {frame['rating'].dtype}")
-        frame = frame.with_columns(pl.col("rating").cast(NUMBER))
-        bad = frame.select(~pl.col("rating").is_finite().fill_null(False)).to_series()
-        if bad.any():
-            row = int(bad.arg_max() or 0)
-            raise ValueError(f"{path}: rating {frame['rating'][row]} in row {row} is not finite")
-    return delimited.finish(path, frame)
+        raise ValueError(
+            f"{path}: the files do not have the same kinds of columns: {error}"
+        ) from None
 
 
-def _lightgcn(path: pathlib.Path, data: bytes) -> pl.DataFrame:
+def _paths(path: str | os.PathLike) -> list[pathlib.Path]:
+    """The files that a path means."""
+    found = pathlib.Path(path)
+    if found.is_dir():
+        parts = sorted(p for p in found.iterdir() if not p.name.startswith((".", "_")))
+        return parts if parts and all(_is_parquet(p) for p in parts) else [found]
+    if found.exists() or not glob.has_magic(str(path)):
+        return [found]
+    parts = [pathlib.Path(name) for name in sorted(glob.glob(str(path), recursive=True))]
+    if not parts:
+        raise FileNotFoundError(f"{path} does not exist, and no file matches it as a pattern")
+    return parts
+
+
+def _is_parquet(path: pathlib.Path) -> bool:
+    return path.suffix.lower() == ".parquet" and path.is_file()
+
+
+def _read(path: pathlib.Path, report: Report, request: Request) -> pl.DataFrame:
+    """The ratings of one file."""
+    if path.suffix.lower() != ".zip" and request.layout is None and not path.is_dir():
+        _layout_of(path, compressed.plain_name(path))
+    if _is_parquet(path) and request.layout in (None, "parquet"):
+        content = Content(path.name, b"")  # read column by column
+    else:
+        content = compressed.read(path, lambda name: _known(name) is not None)
+    if content.member is not None:
+        report.how.append(f"member {content.member}")
+    name = request.layout or _layout_of(path, content.name)
+    if request.layout is None and name == "lightgcn" and not ONE_PER_USER.match(content.data):
+        name = "text"
+    reader = registry.lookup("layout", LAYOUTS, name)
+    if isinstance(reader, Layout):
+        return _text(str(path), content, request, report, reader)
+    said = {"delimiter": request.delimiter, "columns": request.header}
+    said |= {} if name in ("lightgcn", "jsonl") else {"encoding": request.encoding}
+    said |= {} if name in ("parquet", "jsonl") else request.columns
+    for option, value in said.items():
+        if value is not None:
+            raise ValueError(f"{path}: {option}= does not apply to a file of layout {name}")
+    return reader(str(path), content, request, report)
+
+
+def _layout_of(path: pathlib.Path, name: str) -> str:
+    found = _known(name)
+    if found is None:
+        compressed.check(path)
+        raise ValueError(
+            f"{path} does not tell its layout: pass layout=, one of {', '.join(LAYOUTS)}"
+        )
+    return found
+
+
+def _known(name: str) -> str | None:
+    """The layout that a name stands for."""
+    name = name.lower()
+    fitting = (lay for end, lay in ENDINGS if name == end or (end[0] == "." and name.endswith(end)))
+    return next(fitting, None)
+
+
+def _text(
+    source: str, content: Content, request: Request, report: Report, layout: Layout
+) -> pl.DataFrame:
+    data = sniffing.utf8(pathlib.Path(source), content.data, request.encoding or layout.encoding)
+    if layout.types is not None and (request.delimiter or request.header):
+        layout = Layout("", quote='"', sniffed=True)
+    read = delimited.named if layout.types is None else delimited.positional
+    return read(source, data, layout, request, report)
+
+
+def _parquet(source: str, content: Content, request: Request, report: Report) -> pl.DataFrame:
+    """Named columns."""
+    file = io.BytesIO(content.data) if content.data else source
+    try:
+        names = list(pl.read_parquet_schema(file))
+        chosen = reading.choose(source, names, request, report)
+        wanted = None if request.whole else list(chosen.values())
+        frame = pl.read_parquet(file, columns=wanted, hive_partitioning=False)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ValueError(f"{source} is not sound parquet: {error}") from None
+    if request.whole:
+        return frame
+    return frame.select(pl.col(column).alias(kind) for kind, column in chosen.items())
+
+
+def _json(source: str, content: Content, request: Request, report: Report) -> pl.DataFrame:
+    """One object per line, or a list of objects, with named fields."""
+    data = sniffing.utf8(pathlib.Path(source), content.data, request.encoding or "utf-8")
+    return json_objects.read(source, data, request, report)
+
+
+def _lightgcn(path: str, content: Content, request: Request, report: Report) -> pl.DataFrame:
+    """One line per user: user item item …"""
+    data = sniffing.utf8(pathlib.Path(path), content.data, request.encoding or "utf-8")
     lines = [line.split() for line in data.splitlines()]
     for number, line in enumerate(lines, 1):
         bad = next((word for word in line if not word.isdigit()), None)
         if bad is not None:
             raise ValueError(f"{path}, line {number}: {bad.decode()!r} is not an item number")
     users = [line[0] for line in lines if line]
+    if request.layout is None and len(set(users)) < len(users):
+        raise ValueError(
+            f"{path}: user {max(users, key=users.count).decode()} has several lines, but LightGCN's files have one per "
+            "user: pass layout='lightgcn' if it is one, or delimiter='space' if a line is one rating"
+        )
     counts = [len(line) - 1 for line in lines if line]
     items = [word for line in lines for word in line[1:]]
     arrays = np.repeat(np.array(users, np.int64), counts), np.array(items, np.int64)
+    report.how.append("one line per user, as LightGCN has it")
     return pl.DataFrame(dict(zip(("user", "item"), arrays, strict=True)))
 
 
-def _arrays(path: pathlib.Path, layout: str) -> pl.DataFrame:
-    """The frame of Epinions' `rating.mat`, or of the `.npz` of the Flixster sample."""
-    content = io.BytesIO(delimited.read_bytes(path))
-    if layout == "epinions":
-        try:
-            table = scipy.io.loadmat(content)["rating"]
-        except KeyError:
-            raise ValueError(f"{path} has no variable 'rating'") from None
-        except (*UNSOUND, scipy.io.matlab.MatReadError) as error:
-            raise ValueError(f"{path} is not a sound MATLAB file ({error}): get it again") from None
-        if table.ndim != 2 or table.shape[1] < 4:
-            raise ValueError(
-                f"{path}: rating is {table.shape}, not user, product, category, rating"
-            )
-        columns = {"user": table[:, 0], "item": table[:, 1], "rating": table[:, 3]}
-    else:
-        try:
-            with np.load(content, allow_pickle=False) as arrays:
-                columns = {k: arrays[v] for k, v in NPZ.items() if v in arrays}
-        except UNSOUND as error:
-            raise ValueError(f"{path} is not a sound .npz file ({error}): get it again") from None
-        missing = [v for k, v in NPZ.items() if k not in columns and k != "train"]
-        if missing:
-            raise ValueError(f"{path} has no array {missing[0]!r}")
+def _epinions(path: str, content: Content, request: Request, report: Report) -> pl.DataFrame:
+    """Tang's rating.mat: user, product, category, rating, …"""
+    del request
+    try:
+        table = scipy.io.loadmat(io.BytesIO(content.data))["rating"]
+    except KeyError:
+        raise ValueError(f"{path} has no variable 'rating'") from None
+    except (*UNSOUND, scipy.io.matlab.MatReadError) as error:
+        raise ValueError(f"{path} is not a sound MATLAB file ({error}): get it again") from None
+    if table.ndim != 2 or table.shape[1] < 4:
+        raise ValueError(f"{path}: rating is {table.shape}, not user, product, category, rating")
+    return _numbers(report, {"user": table[:, 0], "item": table[:, 1], "rating": table[:, 3]})
+
+
+def _npz(path: str, content: Content, request: Request, report: Report) -> pl.DataFrame:
+    """Arrays row, col, rating and is_train, as the Flixster sample has them."""
+    del request
+    try:
+        with np.load(io.BytesIO(content.data), allow_pickle=False) as arrays:
+            found = {k: arrays[v] for k, v in NPZ.items() if v in arrays}
+    except UNSOUND as error:
+        raise ValueError(f"{path} is not a sound .npz file ({error}): get it again") from None
+    missing = [v for k, v in NPZ.items() if k not in found and k != "train"]
+    if missing:
+        raise ValueError(f"{path} has no array {missing[0]!r}")
+    return _numbers(report, found)
+
+
+def _numbers(report: Report, arrays: dict[str, np.ndarray]) -> pl.DataFrame:
     types = {"user": np.int64, "item": np.int64, "rating": np.float64, "train": bool}
-    return pl.DataFrame({k: np.asarray(v).astype(types[k]) for k, v in columns.items()})
+    report.ratings = ["rating"]
+    return pl.DataFrame({k: np.asarray(v).astype(types[k]) for k, v in arrays.items()})
+
+
+_INTEGERS = {"user": INTEGER, "item": INTEGER, "rating": NUMBER}
+_MOVIELENS = {**_INTEGERS, "time": INTEGER}
+_BOOKS = {"user": INTEGER, "item": TEXT, "rating": NUMBER}
+LAYOUTS: dict[str, Layout | Reader] = {
+    "u.data": Layout("\t", _MOVIELENS),
+    "ratings.dat": Layout("::", _MOVIELENS),
+    "ratings.csv": Layout(",", _MOVIELENS, header=True),
+    "book-crossing": Layout(delimited.QUOTED, _BOOKS, header=True, encoding="latin-1"),
+    "flixster": Layout("\t", {**_INTEGERS, "time": TEXT}, header=True),
+    "csv": Layout(",", quote='"', sniffed=True),
+    "tsv": Layout("\t", quote='"', sniffed=True),
+    "text": Layout("", quote='"', sniffed=True),
+    "recbole": Layout("\t"),
+    "lightgcn": _lightgcn,
+    "jsonl": _json,
+    "parquet": _parquet,
+    "epinions": _epinions,
+    "npz": _npz,
+}

@@ -45,20 +45,7 @@ def gather(
         numerals: ids that are all written as integers become integers; 007 is not.
         carry: the column whose largest value per pair is kept.
     """
-    source, report.rows = report.source, report.rows + frame.height
-    frame = frame.with_columns(_ids(source, frame[kind]) for kind in ("user", "item"))
-    users_before = (
-        frame["user"].drop_nulls().n_unique() if filter.above is not None or skip_bad else 0
-    )
-    frame = _sound(frame, report, _bad_rows(frame, report, filter, carry), skip_bad)
-    if filter.above is not None:
-        frame = _relevant(frame, report, filter, threshold)
-    if not frame.height:
-        raise ValueError(f"{source} has no ratings: nothing to learn from")
-    if users_before:
-        report.note(
-            "{} users without a usable pair left out", users_before - frame["user"].n_unique()
-        )
+    frame = usable(frame, report, filter, threshold, skip_bad, carry)
     (user_ids, users), (item_ids, items) = (
         _encode(report, frame[kind], numerals) for kind in ("user", "item")
     )
@@ -73,13 +60,54 @@ def gather(
         pairs = pairs[order]
     starts = np.flatnonzero(np.diff(pairs, prepend=-1))  # of each distinct pair
     added = ", their confidences added" if confidence is not None else ""
-    report.note("{} repeated pairs merged" + added, len(pairs) - len(starts))
+    repeats = len(pairs) - len(starts)
+    report.note(f"{repeats} repeated pairs merged{added}", repeats)
     return Pairs(
         *np.divmod(pairs[starts], len(item_ids)),
         user_ids,
         item_ids,
         None if confidence is None else np.add.reduceat(confidence[order].astype(float), starts),
         None if carried is None else np.maximum.reduceat(carried[order], starts),
+    )
+
+
+def usable(
+    frame: pl.DataFrame,
+    report: Report,
+    filter: Filter,
+    threshold: str = "",
+    skip_bad: bool = False,
+    carry: str | None = None,
+) -> pl.DataFrame:
+    """The rows with sound ids and values whose rating is relevant; the arguments are those of `gather`."""
+    source, report.rows = report.source, report.rows + frame.height
+    frame = frame.with_columns(_ids(source, frame[kind]) for kind in ("user", "item"))
+    users_before = (
+        frame["user"].drop_nulls().n_unique() if filter.above is not None or skip_bad else 0
+    )
+    frame = _sound(frame, report, _bad_rows(frame, report, filter, carry), skip_bad)
+    if filter.above is None:
+        _tell_ratings(report)
+    if filter.above is not None:
+        frame = _relevant(frame, report, filter, threshold)
+    if not frame.height:
+        raise ValueError(f"{source} has no ratings: nothing to learn from")
+    if users_before:
+        gone = users_before - frame["user"].n_unique()
+        report.note(f"{gone} users without a usable pair left out", gone)
+    return frame
+
+
+def _tell_ratings(report: Report) -> None:
+    """A rating that is not used is told, and what to pass to use it."""
+    used = [
+        column for kind, column in report.taken.items() if kind in ("user", "item", "confidence")
+    ]
+    unused = [str(name) for name in report.ratings if name not in used]
+    report.note(
+        f"every row counts as a positive, whatever its {' or '.join(unused)}: "
+        f"{report.advice('min_rating=…')} to leave low ratings out",
+        len(unused),
     )
 
 
@@ -91,13 +119,11 @@ def _ids(source: str, ids: pl.Series) -> pl.Series:
         return pl.select(pl.when(ids.str.strip_chars() != "").then(ids).alias(ids.name)).to_series()
     if ids.dtype.is_float():  # what pandas makes of integers among which some are missing
         known = ids.fill_nan(None)
-        if known.null_count() and known.null_count() < len(ids):
-            whole = known.cast(pl.Int64, strict=False)
-            if (whole.cast(ids.dtype) == known).fill_null(True).all() and int(
-                known.abs().max() or 0
-            ) < 2**53:  # type: ignore[arg-type]
-                return whole
-    if ids.dtype == pl.Null or (ids.null_count() == len(ids) and len(ids)):
+        exact = known.cast(pl.Float64)
+        whole = exact.is_between(-(2**53), 2**53) & (exact == exact.round())
+        if known.null_count() and whole.fill_null(True).all():
+            return known.cast(pl.Int64)
+    if ids.null_count() == len(ids):
         return ids.cast(pl.String)
     if not ids.dtype.is_integer():
         raise TypeError(
@@ -143,9 +169,9 @@ def _sound(
         first = int(wrong.arg_max() or 0)
         raise ValueError(
             f"{report.source} has {int(wrong.sum())} bad rows of {frame.height}, {found}; the first is row {first}, "
-            "counted from 0: repair them, or pass skip_bad=True to leave them out"
+            f"counted from 0: repair them, or {report.advice('skip_bad=True')} to leave them out"
         )
-    report.note(f"left out {{}} bad rows of {frame.height}: {found}", int(wrong.sum()))
+    report.note(f"left out {int(wrong.sum())} bad rows of {frame.height}: {found}")
     return frame.filter(~wrong)
 
 

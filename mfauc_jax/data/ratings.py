@@ -4,21 +4,25 @@
 paper's text says; "everything" counts every rating. Where the paper's text and table agree, so do the first two.
 """
 
-import dataclasses
 import os
 import pathlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Shaped
 
 from mfauc_jax._core import registry
-from mfauc_jax.data import splits
+from mfauc_jax.data import interactions, splits
 from mfauc_jax.data.catalogue import DATASETS, EVERYTHING, Dataset, Filter
 from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.data.reading import Report, Request
 
 if TYPE_CHECKING:  # polars is imported by the first file that is read
     import polars as pl
+
+
+KINDS = ("user", "item", "rating", "time", "confidence")  # of columns that can be named
 
 
 class Timed(NamedTuple):
@@ -40,25 +44,25 @@ def load(
         filter: "table", "text", "everything" or a `Filter`; None: the data set's first, which is "table" for
             data with ratings.
     """
-    dataset, frame = _read(name, data_dir)
-    return _positives(name, frame, _filter(dataset, filter))[0]
+    dataset, frame, report = read_dataset(name, data_dir)
+    return _positives(report, frame, _filter(dataset, filter))[0]
 
 
 def load_timed(name: str, data_dir: str | os.PathLike, filter: str | Filter | None = None) -> Timed:
     """`load`, with the time of every positive."""
-    dataset, frame = _read(name, data_dir)
-    return Timed(*_positives(name, frame, _filter(dataset, filter), carry="time"))
+    dataset, frame, report = read_dataset(name, data_dir)
+    return Timed(*_positives(report, frame, _filter(dataset, filter), carry="time"))
 
 
 def load_split(
     name: str, data_dir: str | os.PathLike, filter: str | Filter | None = None
 ) -> splits.Split:
     """`load` for data that come divided into training and test (Gowalla, the Flixster sample)."""
-    dataset, frame = _read(name, data_dir)
+    dataset, frame, report = read_dataset(name, data_dir)
     if not dataset.split:
         own = ", ".join(n for n, d in DATASETS.items() if d.split)
         raise ValueError(f"{name} has no split of its own ({own} do): use splits.hold_out")
-    X, trains = _positives(name, frame, _filter(dataset, filter), carry="train")
+    X, trains = _positives(report, frame, _filter(dataset, filter), carry="train")
     return splits.Split(splits.select(X, trains), splits.select(X, ~trains))
 
 
@@ -70,37 +74,101 @@ def read_ratings(
     item: str | None = None,
     rating: str | None = None,
     time: str | None = None,
+    confidence: str | None = None,
+    min_rating: float | None = None,
+    columns: str | Sequence[str] | None = None,
+    delimiter: str | None = None,
     encoding: str | None = None,
+    skip_bad: bool = False,
     filter: Filter = EVERYTHING,
 ) -> Interactions:
-    """X from one file, plain or gzipped, with the file's ids as `user_ids` and `item_ids`.
+    """X from a file of ratings, with the file's ids as `user_ids` and `item_ids`.
 
-    A pair is relevant if any of its ratings is. `read_ratings("ratings.csv", filter=Filter(above=3, user_min=10))`
-    keeps ratings over 3, and then users with at least ten of them.
+    A pair is relevant if any of its ratings is. `read_ratings("ratings.csv", min_rating=4)` keeps ratings of 4 and
+    more; `filter=Filter(above=3, user_min=10)` keeps ratings over 3, and then users with at least ten of them. How
+    the file was understood goes to the log `mfauc_jax`; one warning tells what deserves attention.
 
     Args:
-        path: u.data (tab), ratings.dat (::), .csv, .tsv, .parquet, RecBole .inter, LightGCN
-            train.txt, BX-Book-Ratings.csv, Epinions' rating.mat, Flixster's ratings.
+        path: .csv, .tsv, .txt or .dat with any usual delimiter, with or without a header; .parquet, .jsonl;
+            u.data, ratings.dat, RecBole .inter, LightGCN train.txt, BX-Book-Ratings.csv, Epinions' rating.mat.
+            Each plain, .gz, .bz2, .xz, .zst or .zip; `archive.zip/member`; a pattern such as "part-*.parquet"; a
+            folder of parquet files.
         layout: one of `layouts.LAYOUTS`; None: recognised by the file's name.
         user: name of the column of users; None: recognised by its name, such as userId.
         item: the same for items.
         rating: the same for ratings; in a file without ratings every line is a positive.
         time: the same for times, which `read_timed` reads.
+        confidence: name of a column of weights > 0, such as a quantity; those of repeated pairs are added.
+        min_rating: lower ratings are not relevant; by default all are.
+        columns: names of the columns of a text file without a header, in order, as "user,item,-,time" or a list.
+        delimiter: of a text file; None: recognised.
         encoding: of a text file; None: the layout's own, which is mostly UTF-8.
-        filter: which ratings are relevant; by default all.
+        skip_bad: leave rows out that have no id or cannot be read, and count them, instead of raising.
+        filter: which ratings are relevant, and how many positives users and items must have; by default all.
     """
-    columns = {"user": user, "item": item, "rating": rating, "time": time}
-    return _positives(str(path), _frame(path, layout, columns, encoding), filter)[0]
+    named = {"user": user, "item": item, "rating": rating, "time": time, "confidence": confidence}
+    return _file(
+        path,
+        layout=layout,
+        min_rating=min_rating,
+        columns=columns,
+        delimiter=delimiter,
+        encoding=encoding,
+        skip_bad=skip_bad,
+        filter=filter,
+        **named,
+    )[0]
 
 
-def read_timed(path: str | os.PathLike, *, filter: Filter = EVERYTHING, **options: Any) -> Timed:
+def read_timed(path: str | os.PathLike, **options: Any) -> Timed:
     """`read_ratings` with the time of every positive; it has the same options."""
-    how = {name: options.pop(name, None) for name in ("layout", "encoding")}
-    columns = {name: options.pop(name, None) for name in ("user", "item", "rating", "time")}
-    if options:
-        raise TypeError(f"read_timed has no option {next(iter(options))!r}: see read_ratings")
-    frame = _frame(path, how["layout"], columns, how["encoding"])
-    return Timed(*_positives(str(path), frame, filter, carry="time"))
+    X, times = _file(path, "time", **options)
+    return Timed(X, times)
+
+
+def _file(
+    path: str | os.PathLike, carry: str | None = None, **options: Any
+) -> tuple[Interactions, Any]:
+    """X from a file, and what its positives carry."""
+    from mfauc_jax.data import layouts
+
+    request, rule, threshold = requested(carry, **options)
+    report = Report(str(path))
+    frame = layouts.read_frame(path, request, report)
+    return _positives(report, frame, rule, carry, threshold, request.skip_bad)
+
+
+def requested(
+    carry: str | None = None,
+    *,
+    layout: str | None = None,
+    min_rating: float | None = None,
+    columns: str | Sequence[str] | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    skip_bad: bool = False,
+    filter: Filter = EVERYTHING,
+    **named: str | None,
+) -> tuple[Request, Filter, str]:
+    """How to read a file, which ratings are relevant, and the latter in words; from the options of `read_ratings`."""
+    from mfauc_jax.data import frames
+
+    for name in named:
+        if name not in KINDS:
+            raise TypeError(f"read_timed has no option {name!r}: see read_ratings")
+    names = columns.split(",") if isinstance(columns, str) else columns
+    rule = frames.least(min_rating, filter)
+    needed = [*KINDS[:2], *(["rating"] * (rule.above is not None)), *([carry] if carry else [])]
+    request = Request(
+        layout,
+        {kind: name for kind, name in named.items() if name is not None},
+        None if names is None else tuple(name.strip() for name in names),
+        delimiter,
+        encoding,
+        skip_bad,
+        (*needed, *(["confidence"] * (named.get("confidence") is not None))),
+    )
+    return request, rule, "" if min_rating is None else f"below {min_rating:g}"
 
 
 def find(name: str, data_dir: str | os.PathLike) -> list[pathlib.Path]:
@@ -133,22 +201,26 @@ def find(name: str, data_dir: str | os.PathLike) -> list[pathlib.Path]:
     return list(found.values()) if dataset.split else list(found.values())[:1]
 
 
-def _read(name: str, data_dir: str | os.PathLike) -> "tuple[Dataset, pl.DataFrame]":
-    paths, dataset = find(name, data_dir), DATASETS[name]
-    layouts = {file.name: file.layout for file in dataset.files}
-    frames = [_frame(path, layouts[path.name.removesuffix(".gz")]) for path in paths]
-    if len(frames) == 1:
-        return dataset, frames[0]
+def read_dataset(
+    name: str, data_dir: str | os.PathLike, whole: bool = False
+) -> "tuple[Dataset, pl.DataFrame, Report]":
+    """A data set, its frame, and what there is to tell of it; `whole` as in `Request`."""
     import polars as pl
 
-    parts = zip(frames, (True, False), strict=True)  # train.txt, then test.txt
-    return dataset, pl.concat([f.with_columns(pl.lit(first).alias("train")) for f, first in parts])
-
-
-def _frame(path: Any, *args: Any) -> "pl.DataFrame":
     from mfauc_jax.data import layouts
 
-    return layouts.read_frame(path, *args)
+    paths, dataset = find(name, data_dir), DATASETS[name]
+    kinds, report = {file.name: file.layout for file in dataset.files}, Report(name, known=True)
+    frames = [
+        layouts.read_frame(path, Request(kinds[path.name.removesuffix(".gz")], whole=whole), report)
+        for path in paths
+    ]
+    report.rows = 0  # counted when pairs are gathered
+    if len(frames) == 1:
+        return dataset, frames[0], report
+    parts = zip(frames, (True, False), strict=True)  # train.txt, then test.txt
+    made = pl.concat([f.with_columns(pl.lit(first).alias("train")) for f, first in parts])
+    return dataset, made, report
 
 
 def _filter(dataset: Dataset, choice: str | Filter | None) -> Filter:
@@ -158,58 +230,32 @@ def _filter(dataset: Dataset, choice: str | Filter | None) -> Filter:
 
 
 def _positives(
-    source: str, frame: "pl.DataFrame", filter: Filter, carry: str | None = None
-) -> tuple[Interactions, np.ndarray]:
+    report: Report,
+    frame: "pl.DataFrame",
+    filter: Filter,
+    carry: str | None = None,
+    threshold: str = "",
+    skip_bad: bool = False,
+) -> tuple[Interactions, Any]:
     """The relevant pairs of a frame as X, and the largest `carry` of each pair, in CSR order."""
+    from mfauc_jax.data import pairs
+
     if carry is not None and carry not in frame.columns:
-        raise ValueError(f"{source} has no column for {carry}: it has {', '.join(frame.columns)}")
-    if filter.above is not None:
-        frame = _relevant(source, frame, filter)
-    if frame.height == 0:
-        raise ValueError(f"{source} has no ratings")
-    if carry is not None and frame[carry].null_count():
-        raise ValueError(f"{source}: {frame[carry].null_count()} ratings have no {carry}")
-    (user_ids, users), (item_ids, items) = _encode(frame["user"]), _encode(frame["item"])
-    pairs = users * len(item_ids) + items
-    order = np.argsort(pairs, kind="stable")
-    starts = np.flatnonzero(np.diff(pairs[order], prepend=-1))  # one per distinct pair
-    pairs, carried = pairs[order][starts], np.zeros(len(starts))
-    if carry is not None:
-        carried = np.maximum.reduceat(frame[carry].to_numpy()[order], starts)
-    shape = len(user_ids), len(item_ids)
-    X = Interactions.from_pairs(*np.divmod(pairs, len(item_ids)), shape=shape)
-    X = dataclasses.replace(X, user_ids=user_ids, item_ids=item_ids)
-    if max(filter.user_min, filter.item_min) <= 1:
-        return X, carried
-    core = splits.in_core(X, filter.user_min, filter.item_min)
-    if not core.any():
         raise ValueError(
-            f"{source}: no positives are left of {X.nnz} when users need {filter.user_min} and "
-            f"items {filter.item_min}: lower user_min or item_min"
+            f"{report.source} has no column for {carry}: it has {', '.join(frame.columns)}"
         )
-    return splits.compact(X, core), carried[core]
-
-
-def _relevant(source: str, frame: "pl.DataFrame", filter: Filter) -> "pl.DataFrame":
-    if "rating" not in frame.columns:
-        raise ValueError(f"{source} has no ratings to compare with above = {filter.above:g}")
-    values = frame["rating"]
-    relevant = (values > filter.above) | ((values == 0) & filter.zero)
-    if not relevant.any():
-        raise ValueError(
-            f"{source}: none of {frame.height} ratings, from {values.min()} to {values.max()}, "
-            f"is above {filter.above:g}: lower it"
-        )
-    return frame.filter(relevant)
-
-
-def _encode(ids: "pl.Series") -> tuple[np.ndarray, np.ndarray]:
-    """The sorted distinct ids, and the place of each id among them."""
-    import polars as pl
-
-    if ids.dtype.is_integer():
-        return np.unique(ids.to_numpy(), return_inverse=True)
-    distinct = ids.unique().sort()
-    place = pl.DataFrame({"id": distinct, "place": np.arange(len(distinct))})
-    joined = pl.DataFrame({"id": ids}).join(place, on="id", how="left", maintain_order="left")
-    return distinct.to_numpy().astype(str), joined["place"].to_numpy()
+    found = pairs.gather(
+        frame, report, filter, threshold=threshold, skip_bad=skip_bad, numerals=True, carry=carry
+    )
+    X, carried = interactions.gathered(found), found.carried
+    if max(filter.user_min, filter.item_min) > 1:
+        core = splits.in_core(X, filter.user_min, filter.item_min)
+        if not core.any():
+            raise ValueError(
+                f"{report.source}: no positives are left of {X.nnz} when users need {filter.user_min} and "
+                f"items {filter.item_min}: lower user_min or item_min"
+            )
+        X, carried = splits.compact(X, core), None if carried is None else carried[core]
+    report.notes += interactions.useless(X)
+    report.tell(*X.shape, X.nnz)
+    return X, carried

@@ -1,22 +1,70 @@
-"""What a text file does not say of itself: its delimiter, and whether its first line is a header or a row.
+"""What a text file does not say of itself: its encoding, its delimiter, and whether line 1 is a header or a row.
 
-Both are read off the first lines. Where they leave a doubt, a ValueError says what to pass: a row that is taken for a
-header is lost, and a header that is taken for a row is a user nobody knows.
+The latter two are read off the first lines. Where they leave a doubt, a ValueError says what to pass: a row that is
+taken for a header is lost, and a header that is taken for a row is a user nobody knows.
 """
 
+import codecs
 import csv
 import io
+import pathlib
 import re
 from collections.abc import Mapping
 
 from mfauc_jax.data import columns
 
+# byte order marks and their encodings
+MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+CHUNK = 2**24  # bytes that are decoded at a time
 SNIFFED = (",", ";", "\t", "|", "::")
 WORDS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|", "space": " "}
 SAMPLE, LINES = 2**16, 100  # bytes and lines that are looked at
 NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*")
 DATE = re.compile(r"\s*\d{4}-\d\d?-\d\d?([T ].*)?")
 EARLIEST = 1e8  # seconds since 1970: a larger number is a time, not a rating
+
+
+def utf8(path: pathlib.Path, raw: bytes, encoding: str) -> bytes:
+    """The content of a text file as UTF-8, without a byte order mark and with line feeds."""
+    encoding = next((codec for mark, codec in MARKS if raw.startswith(mark)), encoding)
+    if b"\0" in raw[:4096] and not encoding.lower().startswith(("utf-16", "utf-32")):
+        raise ValueError(
+            f"{path} has zero bytes, so it is not {encoding} text: if it is UTF-16 without a byte order mark, "
+            "pass encoding='utf-16-le'"
+        )
+    if not (encoding in ("utf-8", "latin-1") and raw.isascii()):
+        raw = _transcoded(path, raw, encoding)
+    if not raw[:SAMPLE].strip() and not raw.strip():
+        raise ValueError(f"{path} is empty")
+    return raw if b"\n" in raw else raw.replace(b"\r", b"\n")
+
+
+def _transcoded(path: pathlib.Path, raw: bytes, encoding: str) -> bytes:
+    """Decoded piece by piece, so that no second copy of a large file is made only to check it."""
+    try:
+        codec = codecs.lookup(encoding)
+        decoder = codec.incrementaldecoder() if codec._is_text_encoding else None  # type: ignore[attr-defined]
+    except LookupError:
+        decoder = None
+    if decoder is None:
+        raise ValueError(f"encoding {encoding!r} is unknown to Python")
+    made = io.BytesIO()
+    for start in range(0, len(raw), CHUNK):
+        chunk = raw[start : start + CHUNK]
+        try:
+            text = decoder.decode(chunk, final=start + CHUNK >= len(raw))
+            if codec.name != "utf-8":
+                made.write(text.encode())
+        except UnicodeDecodeError as error:
+            at = start + len(chunk) - len(error.object) + error.start
+            line = raw.count(b"\n", 0, at) + 1
+            raise ValueError(
+                f"{path}, line {line}: byte 0x{raw[at]:02x} is not {encoding}: "
+                "pass encoding='latin-1', or whatever the file is written in"
+            ) from None
+        except UnicodeError as error:
+            raise ValueError(f"{path} is not {encoding} text: {error}") from None
+    return raw if codec.name == "utf-8" else made.getvalue()
 
 
 def delimiter(said: str) -> str:

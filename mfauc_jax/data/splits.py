@@ -1,12 +1,12 @@
-"""Which positives train, which are held out, and which rows and columns stay at all.
+"""Splits: which positives train, which are held out, and which rows and columns are kept.
 
-Pure functions on `Interactions`, on the host. `train` and `test` keep the shape and the ids of X;
-`k_core` and `subsample_users` drop rows and columns, and their ids say which ones are left.
+Pure functions on `Interactions`, on the host. `train` and `test` have the shape and the ids of X;
+`k_core` and `subsample_users` drop rows and columns, and the ids of the result say which are left.
 `by_time` divides the rows of a frame and keeps its columns (`data/time_split.py`).
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,29 +39,40 @@ class Split(NamedTuple):
     test: Interactions
 
 
-def generator(key: Key[Array, ""]) -> np.random.Generator:
-    """PCG64 seeded with the words of `key`: the same draws on any machine and backend."""
+def generator(key: Key[Array, ""] | int | np.integer) -> np.random.Generator:
+    """PCG64 seeded with the words of `key`, or of the key of an integer seed: the same draws on any machine."""
+    if isinstance(key, int | np.integer):
+        if key < 0:
+            raise ValueError(f"seed = {key} must be ≥ 0")
+        key = jax.random.key(int(key))
     return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
 
 
-def hold_out(key: Key[Array, ""], X: Interactions, per_user: int = 5) -> Split:
-    """Hold min(ℓ, N_i - 1) random positives of every user: the paper's protocol, ℓ = 5.
+def hold_out(key: Key[Array, ""] | int | np.integer, X: Any, per_user: int = 5) -> Split:
+    """Hold out min(ℓ, N_i - 1) random positives of every user: the paper's protocol, ℓ = 5.
 
-    The last positive of a user always trains, so that nobody is left without one; users with a
-    single positive are not tested.
+    At least one positive of every user trains, so a user with a single positive is not tested.
+
+    Args:
+        key: for the random choice; an integer seed s means `jax.random.key(s)`.
+        X: the positives, or anything that `Interactions.of` reads, such as a frame.
+        per_user: ℓ ≥ 1.
     """
     _check_at_least("per_user", per_user, 1)
+    X = Interactions.of(X)
     lengths = _lengths(X)
-    held = np.minimum(per_user, np.maximum(lengths - 1, 0))
-    return _split(X, _random_place(generator(key), lengths) < np.repeat(held, lengths))
+    num_held_out = np.minimum(per_user, np.maximum(lengths - 1, 0))
+    return _split(X, _random_place(generator(key), lengths) < np.repeat(num_held_out, lengths))
 
 
-def k_fold(key: Key[Array, ""], X: Interactions, folds: int = 5) -> Iterator[Split]:
-    """Every positive is tested once, in folds that are even within each user (± 1).
+def k_fold(key: Key[Array, ""] | int | np.integer, X: Any, folds: int = 5) -> Iterator[Split]:
+    """`folds` splits in which every positive is held out once; the folds of each user differ in size by at most 1.
 
-    A user's positives are dealt round from a random fold on. A single positive always trains.
+    The positives of a user are dealt to the folds in turn, beginning with a random fold. The positive of a user with
+    a single one always trains. `key` and `X` are as in `hold_out`.
     """
     _check_at_least("folds", folds, 2)
+    X = Interactions.of(X)
     rng, lengths = generator(key), _lengths(X)
     place = _random_place(rng, lengths)
     fold = (place + np.repeat(rng.integers(folds, size=len(lengths)), lengths)) % folds
@@ -70,61 +81,61 @@ def k_fold(key: Key[Array, ""], X: Interactions, folds: int = 5) -> Iterator[Spl
 
 
 def leave_last_out(X: Interactions, times: Shaped[np.ndarray, " nnz"], per_user: int = 1) -> Split:
-    """Hold the latest min(ℓ, N_i - 1) positives of every user.
+    """Hold out the latest min(ℓ, N_i - 1) positives of every user.
 
     Args:
-        X: positives.
-        times: when each of `X.indices` happened; equal times fall in item order.
-        per_user: ℓ; 1 is the usual leave-one-out.
+        X: the positives.
+        times: the time of each of `X.indices`, [nnz]; equal times are ordered by item.
+        per_user: ℓ ≥ 1; 1 is the usual leave-one-out.
     """
     _check_at_least("per_user", per_user, 1)
     times, lengths = np.asarray(times), _lengths(X)
     if times.shape != (X.nnz,):
-        raise ValueError(f"{times.size} times for {X.nnz} positives: one each, in CSR order")
+        raise ValueError(f"{times.size} times for {X.nnz} positives: give one each, in CSR order")
     if times.dtype.kind == "f" and not np.isfinite(times).all():
         raise ValueError(f"time {times[~np.isfinite(times)][0]} is not finite")
     rows = np.repeat(np.arange(len(lengths)), lengths)
     order = np.lexsort((times, rows))  # stable, so item order breaks ties
-    held = np.minimum(per_user, np.maximum(lengths - 1, 0))
+    num_held_out = np.minimum(per_user, np.maximum(lengths - 1, 0))
     from_end = np.repeat(np.cumsum(lengths), lengths) - np.arange(X.nnz) - 1
     late = np.zeros(X.nnz, bool)
-    late[order] = from_end < np.repeat(held, lengths)
+    late[order] = from_end < np.repeat(num_held_out, lengths)
     return _split(X, late)
 
 
 def subsample_users(
-    key: Key[Array, ""], X: Interactions, max_nnz: int = 100_000, step: int = 5
+    key: Key[Array, ""] | int | np.integer, X: Interactions, max_nnz: int = 100_000, step: int = 5
 ) -> Interactions:
-    """Random users, `step` at a time, until `max_nnz` positives would be passed.
+    """X of random users, added `step` at a time as long as they have at most `max_nnz` positives.
 
-    The authors' subsample for model selection. Items nobody in the sample has are dropped.
+    This is the authors' subsample for model selection. Items that no user of the sample has are dropped.
     """
     _check_at_least("step", step, 1)
     lengths = _lengths(X)
     order = generator(key).permutation(X.num_users)
     nnz = np.cumsum(lengths[order])
     ends = np.minimum(np.arange(step, X.num_users + step, step), X.num_users)
-    taken = ends[nnz[ends - 1] <= max_nnz]
-    if not len(taken) or nnz[taken[-1] - 1] == 0:
+    fitting = ends[nnz[ends - 1] <= max_nnz]
+    if not len(fitting) or nnz[fitting[-1] - 1] == 0:
         raise ValueError(
-            f"max_nnz = {max_nnz} is passed by the first {ends[0]} users "
+            f"max_nnz = {max_nnz} is exceeded by the first {ends[0]} users "
             f"({nnz[ends[0] - 1]} positives): raise it or lower step"
         )
     chosen = np.zeros(X.num_users, bool)
-    chosen[order[: taken[-1]]] = True
+    chosen[order[: fitting[-1]]] = True
     return compact(X, np.repeat(chosen, lengths))
 
 
 def k_core(X: Interactions, user_min: int, item_min: int) -> Interactions:
-    """Drop users below `user_min` positives, then items below `item_min`; repeat to the end.
+    """X without users below `user_min` positives and items below `item_min`, dropped until nothing changes.
 
-    The fixed point is unique: the largest part of X in which everybody has enough.
+    The result is unique: the largest part of X in which every user and item has enough.
     """
     return compact(X, in_core(X, user_min, item_min))
 
 
 def in_core(X: Interactions, user_min: int, item_min: int) -> Bool[np.ndarray, " nnz"]:
-    """Which positives are in the k-core of X."""
+    """Which positives are in the k-core of X, see `k_core`."""
     _check_at_least("user_min", user_min, 0)
     _check_at_least("item_min", item_min, 0)
     lengths, items = _lengths(X), np.asarray(X.indices)
@@ -143,9 +154,9 @@ def in_core(X: Interactions, user_min: int, item_min: int) -> Bool[np.ndarray, "
 
 
 def compact(X: Interactions, keep: Bool[np.ndarray, " nnz"]) -> Interactions:
-    """X with the positives in `keep`, without the rows and columns they leave empty.
+    """X with only the positives in `keep`, and without rows and columns that become empty.
 
-    `user_ids` and `item_ids` of the result are those of X, or positions in X if it has none.
+    The `user_ids` and `item_ids` of the result are those of X, or positions in X if X has none.
     """
     if not keep.any():
         raise ValueError(f"none of the {X.nnz} positives is left: lower the minimum or threshold")
@@ -168,7 +179,7 @@ def compact(X: Interactions, keep: Bool[np.ndarray, " nnz"]) -> Interactions:
 
 
 def select(X: Interactions, keep: Bool[np.ndarray, " nnz"]) -> Interactions:
-    """X with only the positives in `keep`, same shape and ids; rows may become empty."""
+    """X with only the positives in `keep`, in the same shape and with the same ids; rows may become empty."""
     before = np.concatenate([[0], np.cumsum(keep)])
     lengths = np.diff(before[np.asarray(X.indptr)])
     return Interactions(
@@ -182,8 +193,8 @@ def select(X: Interactions, keep: Bool[np.ndarray, " nnz"]) -> Interactions:
     )
 
 
-def _split(X: Interactions, held: np.ndarray) -> Split:
-    return Split(select(X, ~held), select(X, held))
+def _split(X: Interactions, held_out: np.ndarray) -> Split:
+    return Split(select(X, ~held_out), select(X, held_out))
 
 
 def _indptr(lengths: np.ndarray) -> jax.Array:

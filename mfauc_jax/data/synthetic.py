@@ -188,16 +188,16 @@ def _draw_rows(
         rows = np.repeat(np.arange(b), lacking)
         if rounds < REDRAWS:
             topics = (mixture[rows] < rng.random(len(rows), np.float32)[:, None]).sum(1)
-            at = np.searchsorted(taste, topics + rng.random(len(rows)), side="right")
-            items = np.minimum(at - topics * n, n - 1)  # topics + u may round up to the next topic
+            place = np.searchsorted(taste, topics + rng.random(len(rows)), side="right")
+            items = np.minimum(
+                place - topics * n, n - 1
+            )  # topics + u may round up to the next topic
         else:
             items = rng.integers(n, size=len(rows))
         new = np.unique(rows * n + items)
-        at = np.searchsorted(have, new)
-        fresh = np.append(have, -1)[at] != new
-        have = np.sort(
-            np.concatenate([have, new[fresh]]), kind="stable"
-        )  # a merge of two sorted runs
+        place = np.searchsorted(have, new)
+        is_new = np.append(have, -1)[place] != new
+        have = np.sort(np.concatenate([have, new[is_new]]), kind="stable")  # merges two sorted runs
         lacking = lengths - np.bincount(have // n, minlength=b)
         rounds += 1
     return (have % n).astype(np.int32)

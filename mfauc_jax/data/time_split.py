@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
-from mfauc_jax.data import columns, report, times
+from mfauc_jax.data import columns, reading, times
 
 if TYPE_CHECKING:
     import narwhals.stable.v2 as nw
@@ -71,7 +71,7 @@ def by_time(
         lost = (
             f"left out {repeats.sum()} of {later.sum()} test rows, which repeat a pair of training"
         )
-        report.warn(rule, [lost])
+        reading.warn(rule, [lost])
     parts = (table[np.flatnonzero(rows)] for rows in (~later, later & ~repeats))
     return FrameSplit(*(part.to_native() for part in parts))
 

@@ -6,6 +6,8 @@ with a time zone is moved to UTC first, one without is taken as it stands.
 
 import datetime
 import math
+from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -90,18 +92,24 @@ def since(times: Times, name: str, at: Any) -> np.ndarray:
     return times.values >= value
 
 
+def unreadable(texts: Iterable[str | None]) -> set[str]:
+    """The texts that are no times: not numbers, or not ISO dates, whichever are fewer."""
+    counts = Counter(text for text in texts if text is not None)
+    no_numbers = {text for text in counts if _number(text) is None}
+    no_dates = {text for text in no_numbers and counts if _microseconds(text) is None}
+    rows = [sum(counts[text] for text in failed) for failed in (no_numbers, no_dates)]
+    return no_numbers if not no_numbers or rows[0] < rows[1] else no_dates
+
+
 def _from_text(name: str, texts: list[str | None]) -> Times:
-    """Numbers if that reading fails on fewer texts than ISO dates do."""
-    distinct = {text: _number(text) for text in texts if text is not None}
-    missing = sum(text is None for text in texts)
-    not_numbers = [text for text in texts if text is not None and distinct[text] is None]
-    if not not_numbers and distinct:
-        _refuse(name, len(texts), missing, [])
-        return Times(np.array([distinct[text] for text in texts if text is not None]), dated=False)
-    dates = {text: _microseconds(text) for text in distinct}
-    not_dates = [text for text in texts if text is not None and dates[text] is None]
-    _refuse(name, len(texts), missing, min(not_dates, not_numbers, key=len))
-    found = [date for text in texts if text is not None and (date := dates[text])]
+    bad, missing = unreadable(texts), sum(text is None for text in texts)
+    _refuse(name, len(texts), missing, [text for text in texts if text in bad])
+    known = [text for text in texts if text is not None]
+    numbers = [_number(text) for text in known]
+    if all(number is not None for number in numbers):
+        return Times(np.array(numbers), dated=False)
+    dates = {text: _microseconds(text) for text in set(known)}
+    found = [date for text in known if (date := dates[text])]
     zoned = sum(zone for _, zone in found)
     if 0 < zoned < len(found):
         raise ValueError(

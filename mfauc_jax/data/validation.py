@@ -1,5 +1,6 @@
 """Input data that cannot be interactions are refused here, with the value at fault and what to do about it."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def _is_missing(value: Any) -> bool:
     return (
         value is None
         or type(value).__name__ in ("NAType", "NaTType")
-        or (isinstance(value, float) and np.isnan(value))
+        or (isinstance(value, float) and math.isnan(value))
     )
 
 

@@ -65,8 +65,8 @@ def local_auc(
     mass, a = counts.num_neg, np.ones(len(counts.items))
     if negative_weights is not None:
         b = np.asarray(negative_weights, np.float64)
-        taken = 0 if train is None else (Interactions.of(train).to_scipy() != 0) @ b
-        mass = b.sum() - (taken + np.zeros(m))[counts.users] - counts.per_user(b[counts.items])
+        seen_mass = 0 if train is None else (Interactions.of(train).to_scipy() != 0) @ b
+        mass = b.sum() - (seen_mass + np.zeros(m))[counts.users] - counts.per_user(b[counts.items])
         mass = np.where(
             counts.num_neg > 0, mass, 0.0
         )  # exactly 0 where the sums cancel only nearly

@@ -159,7 +159,7 @@ def coverage(counts: Counts, size: int) -> float:
 
 
 def weighted_auc(
-    counts: Counts, mass: np.ndarray, a: np.ndarray, among: Any = True
+    counts: Counts, mass: np.ndarray, a: np.ndarray, among: bool | np.ndarray = True
 ) -> Float[np.ndarray, " u"]:
     """Σ_p a_p [1 − (above + ½ level)/mass] over the p in `among`, divided by Σ_p a_p over all p.
 

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from mfauc_jax._core import draws
 from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective import lookups
 from mfauc_jax.objective.weights import PairWeights
 
 
@@ -156,7 +157,7 @@ def _stratified(bits, X: Interactions, columns: Interactions, weights: PairWeigh
     has_item = jnp.arange(num_users) < num_holders
     place = draws.below(bits, jnp.where(has_item, jnp.maximum(count, 1), jnp.maximum(m - count, 1)))
     slot = jnp.minimum(columns.indptr[item] + place, columns.nnz - 1)
-    others, _ = complement(columns, None, None, jnp.broadcast_to(item, (num_users,)), place)
+    others, _ = lookups.complement(columns, None, None, jnp.broadcast_to(item, (num_users,)), place)
     users = jnp.where(has_item, columns.indices[slot], jnp.minimum(others, m - 1))
     share = jnp.where(has_item, count / num_holders, (m - count) / (num_users - num_holders))
     # the share is n_j/K₊ or (m − n_j)/K₋: 0 if no user, or every user, has the item
@@ -180,7 +181,7 @@ def _positives(bits, X: Interactions, weights: PairWeights, users):
     table = weights.pos_table
     total = table[end - 1]
     x = draws.below(bits, total)
-    slot = first(X.row_bits, start, end, lambda t: table[t] > x)
+    slot = lookups.first(X.row_bits, start, end, lambda t: table[t] > x)
     mass = table[slot] - jnp.where(slot > start, table[slot - 1], 0)
     return X.indices[slot], weights.g[slot] * (total / mass).astype(weights.g.dtype) / count
 
@@ -195,41 +196,37 @@ def draw_negatives(
 def _negatives(bits, X: Interactions, weights: PairWeights, users):
     count = bits.shape[1]
     users = jnp.broadcast_to(users[:, None], bits.shape)
-    x = draws.below(bits, _negative_mass(X, weights, users))
-    items, drawn_mass = complement(X, weights.neg_table, weights.row_table, users, x)
+    x = draws.below(bits, lookups.negative_mass(X, weights, users))
+    items, drawn_mass = lookups.complement(X, weights.neg_table, weights.row_table, users, x)
     if weights.neg_table is None:
         return items, jnp.full(users.shape, 1 / count, weights.g.dtype)
     share = (
         weights.b[items] / weights.neg_mass[users]
     )  # g′, to be divided by the probability of the draw
-    return items, share * (_negative_mass(X, weights, users) / drawn_mass).astype(
+    return items, share * (lookups.negative_mass(X, weights, users) / drawn_mass).astype(
         share.dtype
     ) / count
 
 
-def contains(
-    X: Interactions, users: Int[Array, "..."], items: Int[Array, "..."]
-) -> tuple[Bool[Array, "..."], Int[Array, "..."]]:
-    """Whether j ∈ ω_i, and the first slot of row i whose item is ≥ j."""
-    start, end = X.indptr[users], X.indptr[users + 1]
-    slot = first(X.row_bits, start, end, lambda t: X.indices[t] >= items)
-    return (slot < end) & (X.indices[jnp.minimum(slot, X.nnz - 1)] == items), slot
-
-
 def _around_item(pos_bits, neg_bits, X, weights, item, users, user_weight) -> Sample:
     b, count = neg_bits.shape
-    relevant, slot = contains(X, users, item)
+    relevant, slot = lookups.contains(X, users, item)
     pos, g_pos = _positives(pos_bits, X, weights, users)
     # negatives other than j: draw from the mass without j's own, then step over j's place
-    mass_before = _table(weights.neg_table, item) - _row_table(X, weights, users, slot)
-    own_mass = jnp.where(
-        relevant, 0, _table(weights.neg_table, item + 1) - _table(weights.neg_table, item)
+    mass_before = lookups.mass_before(weights.neg_table, item) - lookups.row_mass_before(
+        X, weights, users, slot
     )
-    mass_left = _negative_mass(X, weights, users) - own_mass
+    own_mass = jnp.where(
+        relevant,
+        0,
+        lookups.mass_before(weights.neg_table, item + 1)
+        - lookups.mass_before(weights.neg_table, item),
+    )
+    mass_left = lookups.negative_mass(X, weights, users) - own_mass
     x = draws.below(neg_bits, jnp.maximum(mass_left, 1)[:, None])
     x = x + jnp.where((x >= mass_before[:, None]) & ~relevant[:, None], own_mass[:, None], 0)
     user_of_draw = jnp.broadcast_to(users[:, None], x.shape)
-    neg, drawn_mass = complement(X, weights.neg_table, weights.row_table, user_of_draw, x)
+    neg, drawn_mass = lookups.complement(X, weights.neg_table, weights.row_table, user_of_draw, x)
     share = weights.b[neg] / weights.neg_mass[users][:, None]
     g_neg = (
         share
@@ -249,64 +246,3 @@ def _around_item(pos_bits, neg_bits, X, weights, item, users, user_weight) -> Sa
         user_weight,
         jnp.ones((), weights.g.dtype),
     )
-
-
-def complement(X, neg_table, row_table, users, x):
-    """The item of ω̄_i at which the running mass first exceeds x, and that item's own mass.
-
-    With unit masses (both tables None) this is the x-th item that is not in the row, counted from 0.
-
-    Args:
-        X: the positives, in sorted rows.
-        neg_table: integer mass of the items before each item, [n + 1]; None for unit masses.
-        row_table: running mass of each row's positives, [nnz]; None for unit masses.
-        users: rows of X.
-        x: integers in [0, mass of ω̄_i), of the shape of `users`.
-    """
-    start, end = X.indptr[users], X.indptr[users + 1]
-
-    def positive_mass(t):  # of the row's positives up to slot t, included
-        return t - start + 1 if row_table is None else row_table[t]
-
-    def passed(t):  # whether the mass of the complement before the positive at slot t exceeds x
-        return _table(neg_table, X.indices[t] + 1) - positive_mass(t) > x
-
-    slot = first(X.row_bits, start, end, passed)
-    y = x + jnp.where(slot > start, positive_mass(jnp.maximum(slot - 1, 0)), 0)
-    if neg_table is None:
-        return y, jnp.ones_like(y)
-    item = jnp.searchsorted(neg_table, y, side="right").astype(y.dtype) - 1
-    return item, neg_table[item + 1] - neg_table[item]
-
-
-def _negative_mass(X, weights, users):
-    if weights.neg_table is None:
-        return X.num_items - (X.indptr[users + 1] - X.indptr[users])
-    end = X.indptr[users + 1]
-    return weights.neg_table[-1] - jnp.where(end > X.indptr[users], weights.row_table[end - 1], 0)
-
-
-def _table(neg_table, item):
-    return item if neg_table is None else neg_table[item]
-
-
-def _row_table(X, weights, users, slot):
-    """The mass of a row's positives before `slot`."""
-    start = X.indptr[users]
-    if weights.row_table is None:
-        return slot - start
-    return jnp.where(slot > start, weights.row_table[jnp.maximum(slot - 1, 0)], 0)
-
-
-def first(bits: int, low, high, holds):
-    """The first t in [low, high) where `holds(t)` is true, or high; `holds` is monotone in t.
-
-    A binary search of `bits` steps, with high − low < 2^bits, by leaps of falling powers of two over places where
-    `holds` is false: only the array t is carried from step to step.
-    """
-
-    def leap(step, t):
-        ahead = t + (1 << (bits - 1 - step))
-        return jnp.where((ahead <= high) & ~holds(ahead - 1), ahead, t)
-
-    return jax.lax.fori_loop(0, bits, leap, low)

@@ -1,1 +1,1 @@
-"""What a fitted model answers, and to whom."""
+"""Serving: recommendations, new users, and files of a fitted model."""

@@ -1,4 +1,4 @@
-"""What a fitted model answers: lists, neighbours, scores, metrics, a certificate; in the caller's own ids."""
+"""What a fitted model can answer, in the caller's ids: lists, neighbours, scores, metrics, a certificate."""
 
 from typing import Any, NamedTuple
 
@@ -17,31 +17,31 @@ class _ItemsAndScores(NamedTuple):
 
 
 class Lists(_ItemsAndScores):
-    """What `recommend` answers: `items, scores = …`, best first, one row per user of `.users`."""
+    """The lists that `recommend` returns: `items, scores = …`, best first, one row per user of `.users`."""
 
-    users: np.ndarray  # whose lists these are, in the caller's ids: without those that were skipped
+    users: np.ndarray  # the caller's ids of the users, without those that were skipped
 
     def __new__(cls, items: np.ndarray, scores: np.ndarray, users: Any = ()) -> "Lists":
-        """A pair that knows whose it is."""
-        made = super().__new__(cls, items, scores)
-        made.users = np.asarray(users)
-        return made
+        """Make the pair (items, scores) with the ids of its users."""
+        lists = super().__new__(cls, items, scores)
+        lists.users = np.asarray(users)
+        return lists
 
 
 class Recommender:
-    """Anything with `factors_` and `train_`: the questions that U, V and the training positives answer."""
+    """The methods of anything with `factors_` and `train_`: what U, V and the training positives can answer."""
 
     factors_: Factors
     train_: Interactions
 
     @property
     def user_factors_(self) -> np.ndarray:
-        """U, [m, k]."""
+        """The factors U of the users, [m, k]."""
         return np.asarray(self._fitted().U)
 
     @property
     def item_factors_(self) -> np.ndarray:
-        """V, [n, k]; every score is exactly a product of two rows."""
+        """The factors V of the items, [n, k]; a score is the inner product of a row of U and a row of V."""
         return np.asarray(self._fitted().V)
 
     def _fitted(self) -> Factors:
@@ -62,15 +62,16 @@ class Recommender:
         """The n best items of each user and their scores, best first.
 
         Args:
-            users: one id or several: the caller's own if `fit` was given ids, else rows of X.
-            n: length of the lists. Where fewer items are left, ids end in −1 (or "") and scores in −inf.
-            exclude_seen: leave out the positives of training.
-            filter_items: items nobody is shown, or Interactions with each user's own.
-            allow_items: the only items that may be shown, in the same two forms.
-            unknown: users who were not in training "raise", or are left out ("skip": one warning counts them, and
-                `.users` of the answer says whose lists are there, in the order of `users`), or get the items that
-                most users of training have ("popular": the score is the share of users). Interactions as
-                `filter_items` or `allow_items` have no row for an unknown user: they deny, and allow, nothing.
+            users: one id or several: the caller's ids if `fit` was given ids, else rows of X.
+            n: length of the lists, ≥ 1. Where fewer items are left, ids end in −1 (or "") and scores in −inf.
+            exclude_seen: leave out the training positives of each user.
+            filter_items: items to leave out: ids for all users, or Interactions with a set per user.
+            allow_items: the only items that may be listed, in the same two forms.
+            unknown: what to do with users who were not in training. "raise" raises. "skip" leaves them out: one
+                warning counts them, and `.users` of the result has the users who were kept, in the order of `users`.
+                "popular" gives them the items that most users of training have, with the share of users as the
+                score. Interactions as `filter_items` or `allow_items` have no row for an unknown user: they deny,
+                and allow, nothing.
         """
         ids.check_unknown(unknown, "raise", "skip", "popular")
         wanted, (m, _), names = np.atleast_1d(users), self._train.shape, self._train.user_ids
@@ -92,12 +93,12 @@ class Recommender:
         elif not is_known.all():
             wanted = ids.without_unknown(wanted, is_known)
         named = ids.names(self._train.item_ids, items)
-        if np.ndim(users) == 0:  # one list, which is empty if the user was skipped
+        if np.ndim(users) == 0:  # one list; it is empty if the user was skipped
             named, scores = (named[0], scores[0]) if len(named) else (named.ravel(), scores.ravel())
         return Lists(named, scores, wanted)
 
     def _popular(self, n: int, deny: Any, allow: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The items that most users of training have, and the share of users who have each, [1, n]."""
+        """The items that most users of training have, and the share of users who have each; both [1, n]."""
         (m, num_items), V = self._train.shape, self._fitted().V
         share = np.bincount(np.asarray(self._train.indices), minlength=num_items) / m
         deny = None if isinstance(deny, Interactions) else deny
@@ -106,33 +107,43 @@ class Recommender:
         return ranking.top_items(one, [0], n, deny=deny, allow=allow)
 
     def similar_items(self, item: Any, n: int = 10) -> tuple[np.ndarray, np.ndarray]:
-        """The n items nearest in angle to each given one, itself left out, and the cosines."""
+        """The n items nearest in angle to each given item, without the item itself, and their cosines.
+
+        Args:
+            item: one id or several, as `fit` was given them.
+            n: length of the lists, ≥ 1.
+        """
         V = self.item_factors_
         one = np.ndim(item) == 0
         rows = ids.places("item", self._train.item_ids, np.atleast_1d(item), len(V))
         unit = V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), 1e-12)
         itself = Interactions.from_pairs(np.arange(len(rows)), rows, shape=(len(rows), len(V)))
-        found, cosine = ranking.top_items(
+        neighbours, cosine = ranking.top_items(
             Factors(unit[rows], unit), np.arange(len(rows)), n, exclude=itself
         )
-        named = ids.names(self._train.item_ids, found)
+        named = ids.names(self._train.item_ids, neighbours)
         return (named[0], cosine[0]) if one else (named, cosine)
 
     def predict(self, users: Any, items: Any) -> np.ndarray:
-        """The score of each (user, item) pair; only a user's own scores compare."""
+        """The score of each (user, item) pair. Only scores of the same user can be compared.
+
+        Args:
+            users: one id or several; broadcast with `items`.
+            items: one id or several.
+        """
         users, items = np.broadcast_arrays(np.atleast_1d(users), np.atleast_1d(items))
         rows = ids.places("user", self._train.user_ids, users, self._train.num_users)
         columns = ids.places("item", self._train.item_ids, items, self._train.num_items)
         return np.einsum("bk,bk->b", self.user_factors_[rows], self.item_factors_[columns])
 
     def evaluate(self, held_out: Any, *, unknown: str = "skip", **options: Any) -> dict[str, Any]:
-        """`metrics.evaluate` on held-out positives, those of training taken out of the lists.
+        """The metrics of `metrics.evaluate` on held-out positives; training positives are left out of the lists.
 
         Args:
-            held_out: what `fit` takes.
-            unknown: positives of users or items that training does not know are left out ("skip": one warning
-                counts them) or "raise".
-            options: of `metrics.evaluate`.
+            held_out: the held-out positives, in any form that `fit` takes.
+            unknown: "skip" leaves out positives of users or items that were not in training, and one warning counts
+                them; "raise" raises.
+            options: options of `metrics.evaluate`.
         """
         held_out = ids.over(held_out, self._train, unknown)
         return metrics.evaluate(self._fitted(), self._train, held_out, **options)
@@ -140,14 +151,14 @@ class Recommender:
     def certify(
         self, held_out: Any, delta: float = 0.05, *, unknown: str = "skip", **options: Any
     ) -> Any:
-        """With probability 1 − δ, the true AUC is at least …: see `certificate.certify`.
+        """A certificate: with probability 1 − δ, the true AUC is at least its bound. See `certificate.certify`.
 
         Args:
-            held_out: what `fit` takes.
-            delta: δ.
-            unknown: as in `evaluate`. What is left out is not certified either: the claim is about users and items
-                of training.
-            options: of the certificate.
+            held_out: the held-out positives, in any form that `fit` takes.
+            delta: δ in (0, 1).
+            unknown: as in `evaluate`. The certificate says nothing about what is left out: its claim is about users
+                and items of training.
+            options: options of `certificate.certify`.
         """
         from mfauc_jax.certify import certificate
 
@@ -166,7 +177,7 @@ class Recommender:
 
 
 def _placed(own: np.ndarray, is_known: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The rows of `own` where `is_known`, the one row `other` elsewhere."""
-    whole = np.repeat(other, len(is_known), axis=0)
-    whole[is_known] = own
-    return whole
+    """The rows of `own` where `is_known` is true, and the one row `other` elsewhere."""
+    rows = np.repeat(other, len(is_known), axis=0)
+    rows[is_known] = own
+    return rows

@@ -1,4 +1,4 @@
-"""What a fitted model knows, for other tools: vectors for an index of neighbours, lists as files.
+"""Export of a fitted model to other tools: vectors for an index of neighbours, and lists as files.
 
     items = export.item_vectors(model)
     index = faiss.IndexFlatIP(items.vectors.shape[1])      # scores are inner products
@@ -6,7 +6,7 @@
     scores, found = index.search(export.user_vectors(model, users).vectors, 10)
     items.ids[found]                                       # = model.recommend(users, exclude_seen=False)
 
-hnswlib: `hnswlib.Index("ip", dim)`, whose distance is one minus the score.
+With hnswlib use `hnswlib.Index("ip", dim)`, whose distance is one minus the score.
 """
 
 import os
@@ -29,20 +29,20 @@ BLOCK = 8192  # users whose lists are in memory at once
 
 
 class Vectors(NamedTuple):
-    """One vector per row, contiguous float32, and the caller's name of each row."""
+    """One vector per row, in contiguous float32, and the caller's id of each row."""
 
     ids: Shaped[np.ndarray, " rows"]
     vectors: Float[np.ndarray, "rows k"]
 
 
 def item_vectors(model: Recommender) -> Vectors:
-    """V, in the order of the columns of X."""
+    """The vectors v_j of all items, in the order of the columns of X."""
     V, X = model.item_factors_, model.train_
     return Vectors(np.arange(len(V)) if X.item_ids is None else X.item_ids, _float32(V))
 
 
 def user_vectors(model: Recommender, users: Any = None) -> Vectors:
-    """U of the given users, or of all."""
+    """The vectors u_i of the given users, or of all users."""
     U, users = model.user_factors_, _users(model, users)
     rows = ids.places("user", model.train_.user_ids, users, len(U))
     return Vectors(users, _float32(U[rows]))
@@ -51,13 +51,13 @@ def user_vectors(model: Recommender, users: Any = None) -> Vectors:
 def frames(
     model: Recommender, users: Any = None, n: int = 10, **options: Any
 ) -> "Iterator[pl.DataFrame]":
-    """The lists of the users, a block of users at a time: user, item, rank (from 1), score.
+    """The lists of users as frames, one per block of users, with columns user, item, rank (from 1) and score.
 
     Args:
-        model: fitted.
-        users: whose lists; everybody's unless given.
-        n: length of a list; shorter where fewer items are left.
-        options: of `MFAUC.recommend`.
+        model: a fitted model.
+        users: ids of the users; None: all users.
+        n: length of a list; it is shorter where fewer items are left.
+        options: options of `MFAUC.recommend`.
     """
     import polars as pl
 
@@ -76,7 +76,7 @@ def frames(
 def table(
     model: Recommender, path: str | os.PathLike, users: Any = None, n: int = 10, **options: Any
 ) -> None:
-    """Write `frames` to a .parquet or .csv file, streamed; whole or not at all."""
+    """Write the lists of users to a .parquet or .csv file, whole or not at all; the arguments are those of `frames`."""
     kind = pathlib.Path(path).suffix.lower()
     if kind not in (".parquet", ".csv"):
         raise ValueError(f"{path} ends in {kind!r}: choose .parquet or .csv")
@@ -93,7 +93,7 @@ def table(
     schema = next(frames(model, users[:1], n, **options)).schema
 
     def source(with_columns, predicate, n_rows, batch_size):
-        del with_columns, predicate, n_rows, batch_size  # polars may filter what it is given
+        del with_columns, predicate, n_rows, batch_size  # polars applies them to what it is given
         yield from frames(model, users, n, **options)
 
     with atomic.beside(path) as temporary:
@@ -108,7 +108,10 @@ def trec_run(
     tag: str = "mfauc",
     **options: Any,
 ) -> None:
-    """Write a TREC run: `user Q0 item rank score tag` per line. Ids must be free of white space."""
+    """Write the lists of users as a TREC run, `user Q0 item rank score tag` per line.
+
+    Ids and the tag must not contain white space. The other arguments are those of `frames`.
+    """
     users = _users(model, users, options)
     names = {"tag": np.array([tag]), "user": users, "item": item_vectors(model).ids}
     for kind, given in names.items():

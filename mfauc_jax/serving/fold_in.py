@@ -1,11 +1,11 @@
-"""A new user's u from the fitted V: each user's own minimum of Eq. 3, everything else held.
+"""Fold-in: the u of a new user from the fitted V, which minimises the user's part of Eq. 3 while V is fixed.
 
     f_i(u) = θ_i(u) + ½ (λ_i/w_i) |u|²,     θ_i = Σ_p g φ(Σ_q g′ L(γ)) + ½ (σ_i − 1) Var_g′(s)
 
-all pairs counted. For the square loss f is a quadratic, and its k × k system is made from moments
-(docs/derivations.md#moments) in O(N_i k²) and solved. Other losses take Newton steps, halved where f would rise. For a
-convex L and φ = identity, f is λ_i/w_i-strongly convex, so f(u) − min f ≤ |∇f|² / (2 λ_i/w_i): that is
-the `gap` told. Otherwise a step is the gradient, preconditioned by the convex part of the curvature.
+over all pairs. For the square loss f is a quadratic, and its k × k system is made from moments
+(docs/derivations.md#moments) in O(N_i k²) and solved. Other losses take Newton steps, which are halved where f would
+rise. For a convex L and φ = identity, f is λ_i/w_i-strongly convex, so f(u) − min f ≤ |∇f|² / (2 λ_i/w_i): this bound
+is the returned `gap`. Otherwise a step is the gradient, preconditioned by the convex part of the curvature.
 """
 
 import warnings
@@ -25,18 +25,18 @@ from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import Reg, by_row
 from mfauc_jax.objective.weights import PairWeights
 
-BUDGET = 2**21  # numbers in the largest temporary of a block: 8 MB in float32
+BUDGET = 2**21  # numbers in the largest temporary array of a block: 8 MB in float32
 
 
 class Folded(NamedTuple):
-    """Users' factors, and how far each is from its own minimum at the most."""
+    """The factors of users, and a bound on how far each f_i(u_i) is above its minimum."""
 
     U: Float[np.ndarray, "m k"]
-    gap: Float[np.ndarray, "m"]  # of f_i; nan where it is not known: λ = 0, or not convex
+    gap: Float[np.ndarray, "m"]  # nan where it is not known: λ = 0, or f_i is not convex
 
 
 class Block(NamedTuple):
-    """Users with about the same N_i; sizes are powers of two, so that few programs serve all."""
+    """Users with similar N_i; the sizes are powers of two, so that few programs are compiled."""
 
     items: Int[Array, "b P"]
     g: Float[Array, "b P"]  # 0 for padding
@@ -64,16 +64,17 @@ def fold_in(
     tolerance: float = 1e-6,
     steps: int = 50,
 ) -> Folded:
-    """u_i for every row of `new_users`; 0 for a user without a usable pair.
+    """The minimiser u_i of f_i for every row of `new_users`; 0 for a user without a usable pair.
 
     Args:
-        objective: what V was fitted to, with λ and σ of the new users.
-        V: items' factors.
-        new_users: their positives, over the columns of V.
-        weights: g, g′ and w of the new users, with training's constants.
-        usable_share: training's usable users over m: λ is divided by m, the risk by their number.
-        tolerance: stop when every gap is at most this (or float rounding hides what a step gains).
-        steps: the most evaluations of a block.
+        objective: the objective that V was fitted to, with λ and σ of the new users.
+        V: the factors of the items.
+        new_users: the positives of the new users, over the rows of V.
+        weights: g, g′ and w of the new users, with the constants of the training set.
+        usable_share: usable users of the training set over all its users; λ is divided by the latter, the risk by
+            the former.
+        tolerance: stop when every gap is at most this, or when a step gains less than float rounding.
+        steps: largest number of evaluations per block.
     """
     m, n = new_users.shape
     if n != V.shape[0]:
@@ -81,7 +82,9 @@ def fold_in(
     reg = objective.reg.user if isinstance(objective.reg, Reg) else objective.reg
     for name, number in (("reg", reg), ("spread", objective.spread)):
         if np.size(number) not in (1, m):
-            raise ValueError(f"{name} was given by user, and is not known for the new ones")
+            raise ValueError(
+                f"{name} was given by user, and is not known for the new users: use one number"
+            )
     convex = is_convex(objective)
     if not convex:
         warnings.warn(
@@ -92,7 +95,7 @@ def fold_in(
     square = isinstance(objective.loss, losses.Square) and isinstance(
         objective.weighting, weightings.Identity
     )
-    alone = objective._replace(reg=0.0, spread=0.0)  # a block has its users' own
+    alone = objective._replace(reg=0.0, spread=0.0)  # a block holds the numbers of its users
     b = weights.b
     V = V - (b @ V / b.sum())[None, :]  # margins do not change; Σ b v is now 0
     second = V.T @ (b[:, None] * V)
@@ -101,16 +104,16 @@ def fold_in(
         ridge = np.asarray(block.ridge)
         if square:
             H, r = _systems(V, second, block)
-            found, left = _solve(np.asarray(H), np.asarray(r), ridge)
+            u, distance = _solve(np.asarray(H), np.asarray(r), ridge)
         else:
-            at = partial(_by_pairs, alone, V, b, block)
-            found, left = _newton(at, ridge, V.shape[1], tolerance, steps)
-        U[users], gap[users] = found[: len(users)], left[: len(users)] if convex else np.nan
+            evaluate = partial(_by_pairs, alone, V, b, block)
+            u, distance = _newton(evaluate, ridge, V.shape[1], tolerance, steps)
+        U[users], gap[users] = u[: len(users)], distance[: len(users)] if convex else np.nan
     return Folded(U, gap)
 
 
 def is_convex(objective: Objective) -> bool:
-    """Whether φ is the identity and L″ ≥ 0, judged on a grid of margins."""
+    """Whether f is convex: φ is the identity, and L″ ≥ 0 on a grid of margins in [−30, 30]."""
     if not isinstance(objective.weighting, weightings.Identity):
         return False
     return bool((_second(objective.loss)(jnp.linspace(-30.0, 30.0, 601)) >= -1e-6).all())
@@ -123,7 +126,7 @@ def _second(loss: Callable) -> Callable:
 def _blocks(
     objective, X: Interactions, weights: PairWeights, share: float, shape, square: bool
 ) -> Iterator[tuple[np.ndarray, Block]]:
-    """(users, their padded rows) with P and b powers of two; a short block repeats its first user."""
+    """(users, their padded rows), with P and b powers of two; a block that is not full repeats its first user."""
     n, k = shape
     lengths = X.on_host()[2]
     g, b, w = (np.asarray(a) for a in (weights.g, weights.b, weights.user))
@@ -131,7 +134,7 @@ def _blocks(
     reg = np.asarray(by_row(objective.reg, *X.shape).user)
     spread = np.broadcast_to(np.asarray(objective.spread), lengths.shape)
     usable = np.flatnonzero(w > 0)
-    width = 2 if square else 1  # padding is cheap without pairs: fewer programs
+    width = 2 if square else 1  # without pairs padding is cheap, so P grows by 4: fewer programs
     octaves = np.ceil(np.log2(np.maximum(lengths[usable], 8)) / width - 3 / width).astype(int)
     widths = 8 << (width * octaves)
     for P in np.unique(widths):
@@ -141,10 +144,10 @@ def _blocks(
         for start in range(0, len(group), size):
             users = group[start : start + size]
             rows = np.concatenate([users, np.repeat(users[:1], size - len(users))])
-            found, slots, real = ragged.padded(X, rows, int(P))
+            items, slots, real = ragged.padded(X, rows, int(P))
             ridge = share * reg[rows] / w[rows]
-            numbers = (g[slots] * real, b[found] * real, mass[rows], spread[rows], ridge)
-            yield users, Block(jnp.asarray(found), *(jnp.asarray(a, g.dtype) for a in numbers))
+            numbers = (g[slots] * real, b[items] * real, mass[rows], spread[rows], ridge)
+            yield users, Block(jnp.asarray(items), *(jnp.asarray(a, g.dtype) for a in numbers))
 
 
 @jax.jit
@@ -152,7 +155,7 @@ def _systems(V, second, block: Block) -> tuple[Float[Array, "b k k"], Float[Arra
     """H_i and r_i of the square loss, f_i(u) = ½ − r_i·u + ½ uᵀ H_i u, from the positives alone.
 
     H = Σ_p g v vᵀ + σ Σ_q g′ v vᵀ − v̇ v̈ᵀ − v̈ v̇ᵀ − (σ − 1) v̈ v̈ᵀ + (λ/w) I and r = v̇ − v̈, where
-    v̇ = Σ g v_p, v̈ = Σ g′ v_q, and sums over the complement are all items' minus the positives'.
+    v̇ = Σ g v_p and v̈ = Σ g′ v_q. A sum over the complement is the sum over all items minus that over the positives.
     """
 
     def one(block: Block):
@@ -166,10 +169,10 @@ def _systems(V, second, block: Block) -> tuple[Float[Array, "b k k"], Float[Arra
 
 
 def _solve(H: np.ndarray, r: np.ndarray, ridge: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """H⁻¹ r for each user, and |H u − r|²/2λ.
+    """u = H⁻¹ r of each user, and |H u − r|²/2λ.
 
-    On the host, in float64: numpy solves one small system after the other (see `solvers.alternating`
-    for what several at once do to XLA's threads).
+    This runs on the host in float64, where NumPy solves one small system after the other; `solvers.alternating` says
+    what several at the same time do to XLA's threads.
     """
     H, r = H.astype(np.float64), r.astype(np.float64)[:, :, None]
     u = np.linalg.solve(H + _damping(H), r)
@@ -178,9 +181,9 @@ def _solve(H: np.ndarray, r: np.ndarray, ridge: np.ndarray) -> tuple[np.ndarray,
 
 @jax.jit
 def _by_pairs(objective, V, b, block: Block, u: Float[Array, "b k"]) -> Local:
-    """Any loss and φ. ∇²f has Σ_pq M_pq (v_p − v_q)(v_p − v_q)ᵀ with M = g φ′ L″ g′.
+    """f, ∇f and the convex part of ∇²f for any loss and φ; ∇²f has Σ_pq M_pq (v_p − v_q)(v_p − v_q)ᵀ, M = g φ′ L″ g′.
 
-    L″ is taken where it is ≥ 0, and φ″ (≤ 0 for tanh) is left out: what remains is the convex part.
+    Only L″ ≥ 0 is taken, and φ″ (≤ 0 for tanh) is left out: what remains is the convex part.
     """
 
     def risk(u, V_pos, g_neg, block: Block):
@@ -205,45 +208,50 @@ def _by_pairs(objective, V, b, block: Block, u: Float[Array, "b k"]) -> Local:
 
 
 def _newton(
-    at: Callable[[Any], Local], ridge: np.ndarray, rank: int, tolerance: float, steps: int
+    evaluate: Callable[[Any], Local], ridge: np.ndarray, rank: int, tolerance: float, steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """u for each user of a block from 0, and |∇f|²/2λ. Plain Python; the small solves in float64.
+    """u of each user of a block, by Newton steps from 0, and |∇f|²/2λ.
 
-    On the host, since numpy solves one k × k system after the other (see `solvers.alternating`).
+    The loop is plain Python, and the k × k systems are solved on the host in float64, one after the other (see
+    `solvers.alternating` for the reason).
     """
     u = np.zeros((len(ridge), rank), ridge.dtype)
-    here, length = _host(at(u)), np.ones(len(u))
+    current, length = _host(evaluate(u)), np.ones(len(u))
     noise = 32 * np.finfo(u.dtype).eps
     for _ in range(steps):
-        if ((_gap(here.gradient, ridge) <= tolerance) | (length < 1e-4)).all():
+        if ((_gap(current.gradient, ridge) <= tolerance) | (length < 1e-4)).all():
             break
-        gradient, hessian = here.gradient.astype(np.float64), here.hessian.astype(np.float64)
+        gradient, hessian = current.gradient.astype(np.float64), current.hessian.astype(np.float64)
         direction = -np.linalg.solve(hessian + _damping(hessian), gradient[:, :, None])[:, :, 0]
-        fall = -(direction * gradient).sum(1)  # twice what a full step should gain
-        rounding = noise * (1 + np.abs(here.value))
+        fall = -(direction * gradient).sum(1)  # twice the gain that a full step should have
+        rounding = noise * (1 + np.abs(current.value))
         if (fall <= rounding).all():
             break
         trial = (u + length[:, None] * direction).astype(u.dtype)
-        there = _host(at(trial))
-        good = there.value <= here.value - 1e-4 * length * fall + rounding
-        u = np.where(good[:, None], trial, u)
-        here = there if good.all() else Local(*map(partial(_choose, good), there, here))
-        length = np.where(good, 1.0, length / 2)
-    return u, _gap(here.gradient, ridge)
+        proposed = _host(evaluate(trial))
+        accepted = proposed.value <= current.value - 1e-4 * length * fall + rounding
+        u = np.where(accepted[:, None], trial, u)
+        current = (
+            proposed
+            if accepted.all()
+            else Local(*map(partial(_choose, accepted), proposed, current))
+        )
+        length = np.where(accepted, 1.0, length / 2)
+    return u, _gap(current.gradient, ridge)
 
 
 def _gap(gradient: np.ndarray, ridge: np.ndarray) -> np.ndarray:
-    """|∇f|²/2λ; nan without a λ."""
+    """|∇f|²/2λ; nan where λ is 0."""
     return (gradient**2).sum(1) / np.where(ridge > 0, 2 * ridge, np.nan)
 
 
 def _damping(H: np.ndarray) -> np.ndarray:
-    """A little on the diagonal: without λ, H may be singular."""
+    """A small multiple of the identity to add to H, which may be singular if λ is 0."""
     return 1e-9 * np.eye(H.shape[1]) * np.abs(H).max((1, 2), keepdims=True)
 
 
-def _choose(good: np.ndarray, there: np.ndarray, here: np.ndarray) -> np.ndarray:
-    return np.where(good.reshape(-1, *[1] * (here.ndim - 1)), there, here)
+def _choose(accepted: np.ndarray, proposed: np.ndarray, current: np.ndarray) -> np.ndarray:
+    return np.where(accepted.reshape(-1, *[1] * (current.ndim - 1)), proposed, current)
 
 
 def _host(local: Local) -> Local:

@@ -1,11 +1,11 @@
 """A fitted model as one safetensors file: factors, training positives, ids, settings, history.
 
-Tensors: `user_factors`, `item_factors`, `train_indptr`, `train_indices`, `train_confidence` (if any),
-and for users and items that have names `user_ids` (integers), or `user_ids.bytes` and
-`user_ids.offsets` (UTF-8 strings, one after the other); the same for items. Metadata, all text:
-`format`, `format_version`, `library_version`, `params` and `training` (JSON), `sha256` of the rest.
+The tensors are `user_factors`, `item_factors`, `train_indptr`, `train_indices`, `train_confidence` (if there is any)
+and, if users have ids, `user_ids` (integers), or `user_ids.bytes` and `user_ids.offsets` (UTF-8 strings, one after the
+other); the same for items. The metadata are text: `format`, `format_version`, `library_version`, `params` and
+`training` (both JSON), and `sha256` of all the rest.
 
-Format versions: a new minor adds what older readers may ignore, a new major does not load in them.
+A new minor version of the format adds what older readers may ignore; older readers refuse a new major version.
 """
 
 import hashlib
@@ -38,17 +38,17 @@ SAFETENSORS_TYPES = {
 
 
 class ModelFileError(ValueError):
-    """The file is not a whole model that this version reads; the message says which."""
+    """A file that is not a whole model which this version can read; the message says why."""
 
 
 class Contents(NamedTuple):
-    """What a model file holds."""
+    """The contents of a model file."""
 
     factors: Factors
     train: Interactions  # with the caller's ids
-    params: dict[str, Any]  # fields of the model, as `Declared.describe` has them
+    params: dict[str, Any]  # the fields of the model, as from `Declared.describe`
     training: dict[str, Any]  # iterations, stopped, last, history
-    library_version: str = ""  # what wrote the file; filled in by `write`
+    library_version: str = ""  # of the library that wrote the file; `write` fills it in
 
 
 def write(path: str | os.PathLike, contents: Contents) -> None:
@@ -98,24 +98,26 @@ def _write_safetensors(
 
 
 def read(path: str | os.PathLike) -> Contents:
-    """The contents of a file, checked; a `ModelFileError` for anything else."""
+    """The contents of a model file, which are checked; a `ModelFileError` says what is wrong."""
     tensors, metadata = _open(path)
     if metadata.get("format") != FORMAT:
         raise ModelFileError(f"{path} is a safetensors file, but not a model of mfauc_jax")
-    written, by = metadata.get("format_version", ""), metadata.get("library_version", "unknown")
-    if _major(path, written) > VERSION[0]:
+    version, by = metadata.get("format_version", ""), metadata.get("library_version", "unknown")
+    if _major(path, version) > VERSION[0]:
         raise ModelFileError(
-            f"{path} has format {written}, this library reads {VERSION[0]}.x: "
+            f"{path} has format {version}, this library reads {VERSION[0]}.x: "
             f"upgrade mfauc_jax (version {by} wrote the file)"
         )
-    if _major(path, written) < VERSION[0]:
+    if _major(path, version) < VERSION[0]:
         raise ModelFileError(
-            f"{path} has format {written}, which mfauc_jax {by} wrote and this version does not read: "
+            f"{path} has format {version}, which mfauc_jax {by} wrote and this version does not read: "
             "fit the model again, or load it there"
         )
-    said = metadata.pop("sha256", None)
-    if said != _digest(tensors, metadata):
-        raise ModelFileError(f"{path} is corrupted: its contents do not match its checksum")
+    expected = metadata.pop("sha256", None)
+    if expected != _digest(tensors, metadata):
+        raise ModelFileError(
+            f"{path} is corrupted: its contents do not match its checksum; get it again"
+        )
     try:
         params, training = (dict(json.loads(metadata[name])) for name in ("params", "training"))
         factors = Factors(*(jnp.asarray(tensors[f"{side}_factors"]) for side in ("user", "item")))
@@ -130,7 +132,7 @@ def restored_fields(
 ) -> dict[str, Any]:
     """The fields of a model from its file and from what the caller gives in their place.
 
-    A part of which the file holds only a name becomes a place holder that raises when it is used.
+    A part of which the file holds only the name becomes a placeholder that raises when it is used.
     """
     later = sorted(found.params.keys() - specs.keys())
     if later:
@@ -138,29 +140,29 @@ def restored_fields(
             f"{path}: {', '.join(later)} of mfauc_jax {found.library_version} is unknown here and left out",
             stacklevel=3,
         )
-    made = dict(given)
+    fields = dict(given)
     for name in (n for n in specs if n in found.params and n not in given):
         spec, described = specs[name], found.params[name]
-        lost = _only_named(described)
-        if lost is not None and spec.base is not None:
+        function_name = _only_named(described)
+        if function_name is not None and spec.base is not None:
             remedy = (
-                f"{path}: {name} was {lost}, which a file cannot hold; to fit or fold in, give it "
+                f"{path}: {name} was {function_name}, which a file cannot hold; to fit or fold in, give it "
                 f"again: MFAUC.load(path, {name}=…)"
             )
             warnings.warn(remedy, stacklevel=3)
-            made[name] = functions.absent(spec.base, lost, remedy)
+            fields[name] = functions.absent(spec.base, function_name, remedy)
             continue
         try:
-            made[name] = spec.check("MFAUC", name, settings.from_description(spec, described))
+            fields[name] = spec.check("MFAUC", name, settings.from_description(spec, described))
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(
                 f"{path}: {name} = {described} is unknown here ({error}); load it with {name}=…"
             ) from error
-    return made
+    return fields
 
 
 def _only_named(described: Any) -> str | None:
-    """The name of the first function in a description, of which a file holds nothing more."""
+    """The name of the first user's function in a description, of which the file holds only the name; or None."""
     if not isinstance(described, dict):
         return None
     if settings.GIVE_AGAIN in described:
@@ -171,7 +173,7 @@ def _only_named(described: Any) -> str | None:
 def _open(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     from safetensors import SafetensorError, safe_open
 
-    with pathlib.Path(path).open("rb") as file:  # the usual OSError if it cannot be opened
+    with pathlib.Path(path).open("rb") as file:  # raises the usual OSError if it cannot be opened
         if not file.read(1):
             raise ModelFileError(f"{path} is empty")
     try:
@@ -181,24 +183,24 @@ def _open(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, str
         if "IncompleteBuffer" in str(error) or "not fully covered" in str(error):
             raise ModelFileError(f"{path} is truncated, or something was added to it") from error
         raise ModelFileError(
-            f"{path} is no model file, or its beginning is damaged: it does not read as safetensors "
+            f"{path} is no model file, or its beginning is damaged: it cannot be read as safetensors "
             f"({error})"
         ) from error
 
 
-def _major(path, written: str) -> int:
+def _major(path, version: str) -> int:
     try:
-        return int(written.partition(".")[0])
+        return int(version.partition(".")[0])
     except ValueError as error:
-        raise ModelFileError(f"{path} has the unknown format version {written!r}") from error
+        raise ModelFileError(f"{path} has the unknown format version {version!r}") from error
 
 
 def _interactions(tensors: dict[str, np.ndarray], factors: Factors) -> Interactions:
     U, V = factors
     if U.ndim != 2 or V.ndim != 2 or U.shape[1] != V.shape[1]:
-        raise ValueError(f"user_factors {U.shape} and item_factors {V.shape} are of two models")
+        raise ValueError(f"user_factors {U.shape} and item_factors {V.shape} do not have one rank")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # X was reported on when it was first read
+        warnings.simplefilter("ignore")  # Interactions.of has already warned about X
         train = Interactions.from_csr(tensors["train_indptr"], tensors["train_indices"], len(V))
     ids = _unpacked("user_ids", tensors, len(U)), _unpacked("item_ids", tensors, len(V))
     if train.num_users != len(U):
@@ -237,7 +239,7 @@ def _unpacked(name: str, tensors: dict[str, np.ndarray], size: int) -> np.ndarra
 
 
 def _digest(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
-    """sha256 of every name, type, shape and byte."""
+    """The sha256 of the metadata and of the name, type, shape and bytes of every tensor."""
     digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype.str} {tensor.shape}".encode())

@@ -1,1 +1,1 @@
-"""How a fit is run, watched, kept and chosen."""
+"""Training: the loop of a fit, what it records, its checkpoints, and the choice of hyper-parameters."""

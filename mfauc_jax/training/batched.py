@@ -1,14 +1,14 @@
-"""Many fits of one shape as one program: hyper-parameters are the batch, random draws are shared.
+"""Many fits of one shape as one program: the hyper-parameters are batched, the random draws are shared.
 
-A solver and its objective are pytrees with their numbers as leaves. The leaves that differ between fits get
-an axis, and so do the factors; key, iteration and data do not. `vmap` then leaves an iteration's
-draws and index searches outside the batch, done once for all fits, which see the same samples:
-their differences come from the hyper-parameters alone.
+A solver and its objective are pytrees with their numbers as leaves. The leaves that differ between fits get an axis
+over fits, and so do the factors; key, iteration and data do not. `vmap` then keeps the draws and index searches of an
+iteration outside the batch: they are made once for all fits. All fits see the same samples, so their results differ
+by the hyper-parameters alone.
 """
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,25 +23,26 @@ from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.splits import Split
 from mfauc_jax.evaluation import formulas, metrics
 from mfauc_jax.objective import exact
+from mfauc_jax.objective.equation import Objective
 from mfauc_jax.solvers import base
 
-MEMORY = 2**31  # bytes of states and temporaries of the fits that run at once
-GATHERED = 2**15  # rows of factors a step gathers at a time, at most about
-AXES = base.State(0, 0, None, 0)  # pyright: ignore  # the iteration is everybody's
+MEMORY = 2**31  # bytes for the states and temporaries of the fits that run at once
+GATHERED = 2**15  # about the most rows of factors that a step gathers at a time
+AXES = base.State(0, 0, None, 0)  # pyright: ignore  # all fits share the iteration
 
 
 class Program(NamedTuple):
-    """What one iteration of one fit runs."""
+    """A solver and the objective that its step sees: what one iteration of one fit runs."""
 
     solver: base.Solver
-    objective: Any  # what the solver's step sees of it
+    objective: Objective  # as from `solver.seen_by_step`
 
 
 class Swept(NamedTuple):
-    """What each fit found."""
+    """The results of G fits."""
 
-    factors: Factors  # averages on the host, [G, m, k] and [G, n, k]
-    finite: Bool[np.ndarray, " G"]  # False: it diverged, and its factors mean nothing
+    factors: Factors  # the averages, on the host, [G, m, k] and [G, n, k]
+    finite: Bool[np.ndarray, " G"]  # False: the fit diverged, and its factors mean nothing
 
 
 def fit(
@@ -53,54 +54,56 @@ def fit(
     *,
     at_once: int | None = None,
 ) -> Swept:
-    """What `loop.fit` gives for each series of programs, all from the same state and random stream.
+    """The factors of many fits at once, each as from `loop.fit`; they share the start and the random stream.
 
     Args:
         key: iteration s uses `fold_in(key, s)`, as in a single fit.
-        stages: for each fit its programs, one or a continuation spread evenly over the iterations;
-            all of one structure.
-        state: where every fit starts.
-        data: what the solver's `prepare` made.
-        iterations: T, the same for all: nobody stops early.
-        at_once: fits in a program; by default as many as `MEMORY` holds.
+        stages: the programs of each fit, one or several that share its iterations evenly (a continuation); all must
+            have one structure.
+        state: the start of every fit.
+        data: as from the solver's `prepare`.
+        iterations: T, the same for all fits: none stops early.
+        at_once: fits per program, ≥ 1; None: as many as fit into `MEMORY`.
     """
     count = len(stages)
     size = min(count, room(state, data) if at_once is None else at_once)
     if size < 1:
         raise ValueError(f"at_once = {at_once} must be ≥ 1")
-    size = -(-count // -(-count // size))  # even parts, so that they share a compilation
+    size = -(-count // -(-count // size))  # equal parts, so that they share a compilation
     structure = jax.tree.structure(stages[0][0])
     leaves = [[jax.tree.leaves(step) for step in series] for series in stages]
     columns = zip(*(step for series in leaves for step in series), strict=True)
     varies = tuple(not all(np.array_equal(a, column[0]) for a in column) for column in columns)
-    found, finite = [], []
+    averages, finite = [], []
     for first in range(0, count, size):
         part = leaves[first : first + size]
-        kept = len(part)
-        part = part + [part[-1]] * (size - kept)
+        num_kept = len(part)
+        part = part + [part[-1]] * (size - num_kept)
         states = jax.tree.map(lambda a: jnp.broadcast_to(a, (size, *jnp.shape(a))), state)
         states, alive = states._replace(iteration=state.iteration), jnp.ones(size, bool)
-        before, numbers = None, ()
+        last_places, numbers = None, ()
         for s in range(iterations):
-            at = tuple(base.stage(s, iterations, len(series)) for series in part)
-            if at != before:
-                now = zip(*(series[t] for series, t in zip(part, at, strict=True)), strict=True)
+            places = tuple(base.stage(s, iterations, len(series)) for series in part)
+            if places != last_places:
+                current = zip(
+                    *(series[t] for series, t in zip(part, places, strict=True)), strict=True
+                )
                 numbers = tuple(
                     jnp.stack([jnp.asarray(a) for a in column]) if varied else column[0]
-                    for column, varied in zip(now, varies, strict=True)
+                    for column, varied in zip(current, varies, strict=True)
                 )
-                before = at
+                last_places = places
             states, alive = step(structure, varies, numbers, key, states, alive, data)
-        found.append(jax.tree.map(lambda a: np.asarray(a)[:kept], states.average))  # noqa: B023
-        finite.append(np.asarray(alive)[:kept])
-    factors = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
-    whole = np.array([all(np.isfinite(F[g]).all() for F in factors) for g in range(count)])
-    return Swept(factors, np.concatenate(finite) & whole)
+        averages.append(jax.tree.map(lambda a: np.asarray(a)[:num_kept], states.average))  # noqa: B023
+        finite.append(np.asarray(alive)[:num_kept])
+    factors = jax.tree.map(lambda *parts: np.concatenate(parts), *averages)
+    all_finite = np.array([all(np.isfinite(F[g]).all() for F in factors) for g in range(count)])
+    return Swept(factors, np.concatenate(finite) & all_finite)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def step(structure, varies, numbers, key, states, alive, data):
-    """One iteration of every fit. Mapped: the numbers that vary, and the states but for s."""
+    """One iteration of every fit; the numbers that vary and the states, except their iteration, are mapped over."""
     key = jax.random.fold_in(key, states.iteration)
     axes = tuple(0 if varied else None for varied in varies)
 
@@ -114,7 +117,7 @@ def step(structure, varies, numbers, key, states, alive, data):
 
 
 def room(state: base.State, data: Any) -> int:
-    """How many fits fit into `MEMORY`: three copies of a state, and the rows a step gathers."""
+    """How many fits `MEMORY` has room for, counting three copies of a state and the rows that a step gathers."""
     own = 3 * sum(jnp.asarray(leaf).nbytes for leaf in jax.tree.leaves(state))
     longest = max((np.size(leaf) for leaf in jax.tree.leaves(data)), default=0)
     gathered = 4 * min(GATHERED, longest) * state.factors.U.shape[1] * 8
@@ -126,20 +129,20 @@ def score(
     points: Sequence[dict[str, Any]],
     X: Interactions,
     split: Split,
-    criterion: Any,
+    criterion: str | Callable,
     *,
     at_once: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Fit points on one split's training positives: one record of values and metrics per point.
+    """Fit points on the training positives of one split: one record of values and metrics per point.
 
     Args:
-        model: an MFAUC, the base setting.
-        points: values by name; those that cannot be swept must be the same in all.
-        X: what was split. Its longest row and column bound the index searches of any split's, so
+        model: an MFAUC, whose other settings all points share.
+        points: values by name; those that cannot be swept must be the same in all points.
+        X: the positives before the split. Its longest row and column bound the index searches of every split, so
             that splits of one size share a compilation.
-        split: what is fitted, and what is held out.
+        split: the positives to fit, and those held out.
         criterion: a metric by its name or as a function, or "objective".
-        at_once: fits in a program; by default as many as memory allows.
+        at_once: fits per program; None: as many as memory allows.
     """
     models = [model.with_params(**point) for point in points]
     train = dataclasses.replace(split.train, row_bits=X.row_bits)
@@ -154,8 +157,10 @@ def score(
     begin = solvers[0].start(models[0].start, key_start, train, models[0].rank)
     state = solvers[0].init(first, begin)
     data = _same_bits(solvers[0].prepare(first), X)
-    found: dict[int, Any] = {}
-    shapes = [_shape(series[0]) for series in stages]  # λ by row is another program than one λ
+    fitted: dict[int, Factors | None] = {}  # None: diverged
+    shapes = [
+        _shape(series[0]) for series in stages
+    ]  # one λ per row is another program than one λ for all
     for shape in dict.fromkeys(shapes):
         chosen = [p for p, other in enumerate(shapes) if other == shape]
         swept = fit(
@@ -167,20 +172,21 @@ def score(
             at_once=at_once,
         )
         for place, p in enumerate(chosen):
-            at = jax.tree.map(lambda F: F[place], swept.factors)  # noqa: B023
-            found[p] = Factors(*at) if swept.finite[place] else None
+            own = jax.tree.map(lambda F: F[place], swept.factors)  # noqa: B023
+            fitted[p] = Factors(*own) if swept.finite[place] else None
     finals = [solver.stages(p.objective)[-1] for solver, p in zip(solvers, problems, strict=True)]
     named, plan = formulas.name_of(criterion), None
     if criterion == "objective":
         plan = exact.plan(finals[0], train, first.weights)
     records = []
     for p, point in enumerate(points):
-        record: dict[str, Any] = {**point, "diverged": found[p] is None, named: math.nan}
-        if found[p] is not None and split.test.nnz:
+        factors = fitted[p]
+        record: dict[str, Any] = {**point, "diverged": factors is None, named: math.nan}
+        if factors is not None and split.test.nnz:
             wanted = "auc" if plan is not None else criterion
-            record |= metrics.scores(found[p], split.train, split.test, wanted)
-        if found[p] is not None and plan is not None:
-            record[named] = float(exact.value(finals[p], found[p], plan))
+            record |= metrics.scores(factors, split.train, split.test, wanted)
+        if factors is not None and plan is not None:
+            record[named] = float(exact.value(finals[p], factors, plan))
         records.append(record)
     return records
 
@@ -190,7 +196,7 @@ def _shape(step: Any) -> Any:
 
 
 def _same_bits(data: Any, X: Interactions) -> Any:
-    """Every matrix in `data` with the search depth of X or Xᵀ, not its split's own."""
+    """The data with the `row_bits` of X or Xᵀ in every matrix, instead of the split's own."""
     longest = np.bincount(np.asarray(X.indices), minlength=1).max()
 
     def deepen(node):

@@ -1,4 +1,4 @@
-"""Training checkpoints: the solver's state and the history so far, whole or not at all (orbax)."""
+"""Checkpoints of a fit, by orbax: the solver's state and the history so far, written whole or not at all."""
 
 import json
 import pathlib
@@ -12,21 +12,21 @@ from mfauc_jax.solvers.base import State
 
 
 class Checkpoints(Settings):
-    """Where the states of a fit are kept and resumed from, and how often."""
+    """Where the states of a fit are kept and resumed from, and how often they are written."""
 
-    folder: str = text(None, help="where training states are kept and resumed from")
+    folder: str = text(None, help="folder where training states are kept and resumed from")
     every: int = size(10, help="iterations between training states")
     keep: int = size(2, help="how many of the newest states are kept")
 
     def open(self, fingerprint: dict[str, Any]) -> "States":
-        """The states of the fit that `fingerprint` describes."""
+        """The folder's states of the fit that `fingerprint` describes."""
         return States(self.folder, fingerprint, self.every, self.keep)
 
 
 class States:
-    """A folder of a fit's states. orbax writes beside and renames, so a kill loses one interval.
+    """A folder with the states of one fit. A killed process loses the iterations since the last state only.
 
-    `fingerprint` says what the fit is; a folder of another fit is refused, not overwritten.
+    `fingerprint` describes the fit. A folder that holds another fit is refused, not overwritten.
     """
 
     def __init__(self, folder: str, fingerprint: dict[str, Any], every: int, keep: int):
@@ -39,7 +39,7 @@ class States:
         self._folder = folder
 
     def save(self, state: State, history: list[dict]) -> None:
-        """Write the state after `state.iteration` iterations."""
+        """Write the state after `state.iteration` iterations, and the history."""
         args = self._ocp.args.Composite(
             state=self._ocp.args.StandardSave(_named(state)),
             about=self._ocp.args.JsonSave({"fingerprint": self._fingerprint, "history": history}),
@@ -48,16 +48,16 @@ class States:
         self._manager.wait_until_finished()
 
     def latest(self, like: State) -> tuple[State, list[dict]] | None:
-        """The newest state and its history, or None in an empty folder."""
+        """The newest state, in the structure of `like`, and its history; None in an empty folder."""
         iteration = self._manager.latest_step()
         if iteration is None:
             return None
         about = self._restore(iteration, about=self._ocp.args.JsonRestore())["about"]
-        for name, mine in self._fingerprint.items():
-            theirs = about["fingerprint"].get(name)
-            if theirs != mine:
+        for name, here in self._fingerprint.items():
+            there = about["fingerprint"].get(name)
+            if there != here:
                 raise ValueError(
-                    f"{self._folder} holds another fit ({name} = {theirs}, here {mine}): choose "
+                    f"{self._folder} holds another fit ({name} = {there}, here {here}): choose "
                     "another folder for checkpoints or delete it"
                 )
         target = jax.tree.map(self._ocp.utils.to_shape_dtype_struct, _named(like))
@@ -69,10 +69,10 @@ class States:
         return self._manager.restore(iteration, args=self._ocp.args.Composite(**what))
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
         self._manager.close()
 
 
 def _named(state: State) -> dict[str, jax.Array]:
-    """The leaves by number; each process writes its own part of those that are spread out."""
+    """The leaves by number; of a leaf that is spread over processes, each process writes its own part."""
     return {f"{i:03d}": jax.numpy.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}

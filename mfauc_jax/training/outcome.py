@@ -1,8 +1,9 @@
-"""What a selection found: the winner, its table, its heat map, and cells kept on disk."""
+"""The outcome of a selection: the winner, the table, the heat map, and the cells kept on disk."""
 
 import dataclasses
 import json
 import math
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -11,21 +12,21 @@ import numpy as np
 
 from mfauc_jax._core import atomic
 
-MINIMISED = ("objective",)  # every other criterion is the better the larger
+MINIMISED = ("objective",)  # of every other criterion the largest wins
 
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """The outcome of `selection.select`, `authors_rule` or `search`."""
+    """The outcome of `selection.select`, `selection.authors_rule` or `selection.search`."""
 
     best: dict[str, Any]  # the winner's hyper-parameters
     score: float  # its mean criterion over the splits
     table: list[dict[str, Any]]  # one record per point and split: split, values, diverged, metrics
     criterion: str
     grid: dict[str, Any]
-    points: list[dict[str, Any]]
-    model: Any  # the base setting
-    before: "Selection | None" = None  # an earlier stage
+    points: list[dict[str, Any]]  # every combination of the grid
+    model: Any  # the model whose other settings all points share
+    before: "Selection | None" = None  # the first of two stages
 
     @classmethod
     def choose(
@@ -36,9 +37,9 @@ class Selection:
         points: list[dict[str, Any]],
         table: list[dict[str, Any]],
     ) -> "Selection":
-        """The point with the best mean; the earlier of equals; never one that diverged."""
-        found = cls({}, math.nan, table, criterion, grid, points, model)
-        means = [row["mean"] for row in found.means()]
+        """The selection of the point with the best mean; the first of equals, and never one that diverged."""
+        unchosen = cls({}, math.nan, table, criterion, grid, points, model)
+        means = [row["mean"] for row in unchosen.means()]
         sign = -1 if criterion in MINIMISED else 1
         order = [math.inf if math.isnan(mean) else -sign * mean for mean in means]
         winner = int(np.argmin(order))
@@ -47,16 +48,16 @@ class Selection:
                 f"all {len(points)} points diverged or have no {criterion}: try smaller learning "
                 "rates or more reg"
             )
-        return dataclasses.replace(found, best=points[winner], score=means[winner])
+        return dataclasses.replace(unchosen, best=points[winner], score=means[winner])
 
     def best_model(self) -> Any:
-        """The base setting with the winner's values, not yet fitted."""
+        """The model with the winner's values, not yet fitted."""
         return self.model.with_params(**self.best)
 
     def means(self) -> list[dict[str, Any]]:
-        """For each point its values, the mean and sd of the criterion over splits, and the count.
+        """One row per point: its values, the mean and sd of the criterion over splits, and their number.
 
-        nan if it diverged in any split.
+        The mean is nan if the point diverged in any split.
         """
         scores: dict[str, list[float]] = {}
         for record in self.table:
@@ -73,7 +74,7 @@ class Selection:
         return self.text({})
 
     def text(self, names: Mapping[str, str]) -> str:
-        """One line per point, the best first; `names` are other heads for the columns."""
+        """The means as a table, one line per point, the best first; `names` maps settings to column heads."""
         sign = -1 if self.criterion in MINIMISED else 1
         rows = sorted(self.means(), key=lambda r: (math.isnan(r["mean"]), -sign * r["mean"]))
         heads = [
@@ -92,15 +93,15 @@ class Selection:
         text = ["  ".join(x.rjust(w) for x, w in zip(line, widths, strict=True)) for line in lines]
         return "\n".join(text)
 
-    def draw(self, path: Any, x: str | None = None, y: str | None = None) -> None:
-        """A heat map of the mean criterion over two hyper-parameters, the winner marked.
+    def draw(self, path: str | os.PathLike, x: str | None = None, y: str | None = None) -> None:
+        """Draw a heat map of the mean criterion over two hyper-parameters, with the winner marked.
 
-        Where the grid has more than two, each cell is the best over the others.
+        If the grid has more than two, each cell is the best over the others.
 
         Args:
-            path: the figure's file; its ending chooses the format.
-            x: across; the learning rate if the grid has it, else its first name with several values.
-            y: upwards; λ if the grid has it, else the next such name.
+            path: the file to write; its ending chooses the format.
+            x: the name across; None: the learning rate if the grid has several, else the last name with several values.
+            y: the name upwards; None: λ if the grid has several, else the first other name with several values.
         """
         from matplotlib.figure import Figure
 
@@ -109,17 +110,17 @@ class Selection:
         sign = -1 if self.criterion in MINIMISED else 1
         cells = np.full((len(up), len(across)), np.nan)
         for row in self.means():
-            at = up.index(row.get(y)), across.index(row[x])
-            cells[at] = sign * np.nanmax([sign * cells[at], sign * row["mean"], -np.inf])
+            cell = up.index(row.get(y)), across.index(row[x])
+            cells[cell] = sign * np.nanmax([sign * cells[cell], sign * row["mean"], -np.inf])
         cells[~np.isfinite(cells)] = np.nan
 
         figure = Figure(figsize=(1.9 + 0.62 * len(across), 1.7 + 0.36 * len(up)), dpi=150)
         axes = figure.add_subplot()
-        axes.set_facecolor("0.85")  # diverged
+        axes.set_facecolor("0.85")  # shows where a point diverged
         known = cells[np.isfinite(cells)]
         low = np.quantile(known, 0.1 if sign > 0 else 0.0)
         high = np.quantile(known, 1.0 if sign > 0 else 0.9)
-        high = high if high > low else low + 1e-9  # the worst tenth shares an end of the colours
+        high = high if high > low else low + 1e-9  # the worst tenth has the colour of the end
         colours = "viridis" if sign > 0 else "viridis_r"
         image = axes.imshow(cells, origin="lower", aspect="auto", cmap=colours, vmin=low, vmax=high)
         for (r, c), value in np.ndenumerate(cells):
@@ -127,7 +128,7 @@ class Selection:
             dark = np.isfinite(value) and (good if sign > 0 else 1 - good) < 0.6
             text = f"{value:.3f}".replace("0.", ".", 1) if np.isfinite(value) else "×"
             axes.text(c, r, text, ha="center", va="center", fontsize=7, color="w" if dark else "k")
-        at = up.index(self.best.get(y)), across.index(self.best[x])
+        cell = up.index(self.best.get(y)), across.index(self.best[x])
         box = {
             "fill": False,
             "edgecolor": "crimson",
@@ -137,7 +138,7 @@ class Selection:
         }
         from matplotlib.patches import Rectangle
 
-        axes.add_patch(Rectangle((at[1] - 0.5, at[0] - 0.5), 1, 1, **box))
+        axes.add_patch(Rectangle((cell[1] - 0.5, cell[0] - 0.5), 1, 1, **box))
         axes.set_xticks(range(len(across)), [_power(value) for value in across])
         axes.set_yticks(range(len(up)), [_power(value) for value in up])
         axes.tick_params(length=0)
@@ -155,8 +156,8 @@ class Selection:
         several = [name for name in self.points[0] if len(self._values(name)) > 1]
         several = several or list(self.points[0])
         x = x or (RATE if RATE in several else several[-1])
-        left = [name for name in several if name != x]
-        y = y or (REG if REG in left else left[0] if left else "")
+        others = [name for name in several if name != x]
+        y = y or (REG if REG in others else others[0] if others else "")
         for name in (x, y):
             if name and name not in self.points[0]:
                 raise ValueError(f"{name!r} is not in the grid: choose from {list(self.points[0])}")
@@ -176,7 +177,7 @@ def _short(value: Any) -> str:
 
 
 def _power(value: Any) -> str:
-    """2⁻³ rather than 0.125."""
+    """A number as text, powers of two as such: 2⁻³ for 0.125."""
     if value is None:
         return ""
     if isinstance(value, float) and value > 0 and math.log2(value) % 1 == 0:
@@ -185,38 +186,38 @@ def _power(value: Any) -> str:
 
 
 class Cells:
-    """Finished cells in a folder: a file of JSON lines each, whole or not there.
+    """The finished cells of a selection in a folder, one file of JSON lines per cell, written whole or not at all.
 
-    `about` says what the selection is; a folder of another one is refused, not overwritten.
-    Without a folder nothing is kept.
+    `about` describes the selection. A folder that holds another one is refused, not overwritten. Without a folder
+    nothing is kept.
     """
 
-    def __init__(self, folder: Any, about: dict[str, Any]):
+    def __init__(self, folder: str | os.PathLike | None, about: dict[str, Any]):
         self._folder = None if folder is None else pathlib.Path(folder)
         if self._folder is None:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        mine = json.loads(json.dumps(about, default=_named))
+        here = json.loads(json.dumps(about, default=_named))
         file = self._folder / "selection.json"
         if not file.exists():
-            atomic.write_text(file, json.dumps(mine, sort_keys=True))
-        theirs = json.loads(file.read_text())
-        for name in sorted(mine.keys() | theirs.keys()):
-            if theirs.get(name) != mine.get(name):
+            atomic.write_text(file, json.dumps(here, sort_keys=True))
+        there = json.loads(file.read_text())
+        for name in sorted(here.keys() | there.keys()):
+            if there.get(name) != here.get(name):
                 raise ValueError(
-                    f"{folder} holds another selection ({name} = {theirs.get(name)}, here "
-                    f"{mine.get(name)}): choose another folder or delete it"
+                    f"{folder} holds another selection ({name} = {there.get(name)}, here "
+                    f"{here.get(name)}): choose another folder or delete it"
                 )
 
     def read(self, place: int) -> list[dict[str, Any]] | None:
-        """The records of a finished cell, or None."""
+        """The records of cell `place`, or None if it is not finished."""
         file = self._file(place)
         if file is None or not file.exists():
             return None
         return [json.loads(line) for line in file.read_text().splitlines()]
 
     def write(self, place: int, records: list[dict[str, Any]]) -> None:
-        """Keep a finished cell."""
+        """Keep the records of cell `place`."""
         file = self._file(place)
         if file is not None:
             atomic.write_text(

@@ -1,15 +1,16 @@
-"""Hyper-parameters by held-out positives: splits × grid → the best point, its table and heat map.
+"""Selection of hyper-parameters by held-out positives: the best point of a grid over several splits.
 
-Names are those of `MFAUC.get_params`: `rank`, `penalty__reg`, `solver__learning_rate`. Points that share shapes
-(λ, α, β, ρ, …) run as one program with one sampling key, see `batched`; each value of the others (rank, loss, …)
-is a program of its own. A point whose factors do
-not stay finite in some split has criterion nan: it disturbs no other and is never chosen.
+Names are those of `MFAUC.get_params`: `rank`, `penalty__reg`, `solver__learning_rate`. Points that differ only in
+numbers that can be swept (λ, α, β, ρ, …) run as one program with the same random draws, see `batched`; each value of
+the others (rank, loss, …) is a program of its own. A point whose factors do not stay finite in some split has the
+criterion nan: it does not disturb the others and is never chosen.
 """
 
 import dataclasses
 import hashlib
 import itertools
 import math
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -39,29 +40,29 @@ def select(
     per_user: int = 3,
     folds: int | None = None,
     criterion: str | Callable = "f1@5",
-    folder: Any = None,
+    folder: str | os.PathLike | None = None,
     at_once: int | None = None,
     progress: bool | None = None,
 ) -> Selection:
     """Fit every point of the grid on every split and choose by the mean of the criterion.
 
-    Each fit is `model.fit(train)` with the point's values: the same start, the same random stream
-    (`model.seed`), all its iterations.
+    Each fit is `model.fit(train)` with the values of the point, with the same start and random stream (`model.seed`),
+    and without an early stop.
 
     Args:
-        key: decides the splits; an integer is a seed.
-        model: the base setting, left as it is.
+        key: for the random splits; an integer is a seed.
+        model: an MFAUC, whose other settings all points share; it is not changed.
         X: the positives, as for `MFAUC.fit`.
         grid: values to try by name, such as {"penalty__reg": [.1, 1], "rank": [8, 16]}.
-        splits: how many random hold-outs, or pairs (train, test) of one's own.
-        per_user: positives of each user held out in a random split.
-        folds: k, for k folds instead of random hold-outs.
-        criterion: a metric such as "ndcg@10" or a function of `counts.Counts`, the largest mean wins; or
-            "objective", the exact θ on the training positives, of which the smallest wins.
-        folder: where finished cells (a split and a program) are kept; a second call with the same
-            arguments repeats none of them, and one with others is refused.
-        at_once: grid points in a program; by default as many as memory allows.
-        progress: a bar; None shows it on a terminal only.
+        splits: the number of random hold-outs, or a list of your own pairs (train, test).
+        per_user: positives held out per user in a random hold-out.
+        folds: k ≥ 2 for k folds instead of random hold-outs.
+        criterion: a metric such as "ndcg@10", or a function of `counts.Counts`, of which the largest mean wins; or
+            "objective", the exact θ on the training positives, of which the smallest mean wins.
+        folder: where finished cells (one program on one split) are kept; a second call with the same arguments
+            does not repeat them, and a call with other arguments is refused.
+        at_once: grid points per program; None: as many as memory allows.
+        progress: whether to show a progress bar; None: on a terminal only.
     """
     X, points = Interactions.of(X), grid_points(model, grid)
     key = jax.random.key(key) if isinstance(key, int) else key
@@ -69,7 +70,7 @@ def select(
     groups = _by_program(model, points)
     cells = [(number, split, group) for number, split in enumerate(parts) for group in groups]
     _check_criterion(criterion)
-    kept = Cells(
+    finished = Cells(
         folder,
         {
             "model": model.describe(),
@@ -82,11 +83,11 @@ def select(
     table = []
     hide = not sys.stderr.isatty() if progress is None else not progress
     for place, (number, split, group) in enumerate(tqdm(cells, desc="select", disable=hide)):
-        records = kept.read(place)
+        records = finished.read(place)
         if records is None:
             records = batched.score(model, group, X, split, criterion, at_once=at_once)
             records = [{"split": number, **record} for record in records]
-            kept.write(place, records)
+            finished.write(place, records)
         table += [record | point for record, point in zip(records, group, strict=True)]
     return Selection.choose(model, dict(grid), formulas.name_of(criterion), points, table)
 
@@ -101,20 +102,30 @@ def authors_rule(
     ranks: Sequence[int] = (64,),
     first_reg: float = 0.01,
     first_rank: int = 64,
-    folder: Any = None,
+    folder: str | os.PathLike | None = None,
     **options: Any,
 ) -> Selection:
     """The authors' two stages: α by the training objective, then (k, λ) by F1@5 on hold-3 splits.
 
-    α is the one with the lowest exact θ of all X at λ = .01 and k = 64 (the authors: a sampled θ′).
-    The defaults are their grids for the small data sets; `Selection.before` is the first stage.
+    The first stage takes the α with the lowest exact θ of all X, at λ = `first_reg` and k = `first_rank` (the authors
+    used a sampled θ′). The defaults are the authors' grids for the small data sets. `Selection.before` is the first
+    stage.
 
     Args:
-        options: of `select`, for the second stage.
+        key: for the random splits; an integer is a seed.
+        model: an MFAUC, whose other settings all points share.
+        X: the positives, as for `MFAUC.fit`.
+        learning_rates: values of α, for the first stage.
+        regs: values of λ, for the second stage.
+        ranks: values of k, for the second stage.
+        first_reg: λ of the first stage.
+        first_rank: k of the first stage.
+        folder: where finished cells are kept, as in `select`; one subfolder per stage.
+        options: options of `select`, for the second stage.
     """
     X = Interactions.of(X)
-    at = {name: options[name] for name in ("at_once", "progress") if name in options}
-    inside = (lambda name: None) if folder is None else (lambda name: f"{folder}/{name}")
+    shared = {name: options[name] for name in ("at_once", "progress") if name in options}
+    subfolder = (lambda name: None) if folder is None else (lambda name: f"{folder}/{name}")
     first = select(
         key,
         model.with_params(rank=first_rank, penalty__reg=first_reg),
@@ -122,15 +133,15 @@ def authors_rule(
         {"solver__learning_rate": list(learning_rates)},
         splits=[Split(X, _nothing(X))],
         criterion="objective",
-        folder=inside("learning_rate"),
-        **at,
+        folder=subfolder("learning_rate"),
+        **shared,
     )
     second = select(
         key,
         model.with_params(**first.best),
         X,
         {"rank": list(ranks), "penalty__reg": list(regs)},
-        folder=inside("rank_reg"),
+        folder=subfolder("rank_reg"),
         **options,
     )
     return dataclasses.replace(second, best=first.best | second.best, before=first)
@@ -150,16 +161,16 @@ def search(
     seed: int = 0,
     study: Any = None,
 ) -> Selection:
-    """Ask Optuna for points instead of a grid; those asked together run as one program.
+    """Select among points that Optuna proposes instead of a grid; points proposed together run as one program.
 
     Args:
         key, model, X, splits, per_user, criterion: as in `select`.
-        space: by name a range (low, high), searched on a log scale if low > 0 and in
-            whole numbers if both are, or a list of choices.
-        trials: points in all.
-        together: points asked for before any of them is told.
+        space: by name, a tuple (low, high), which is searched on a log scale if low > 0 and in whole numbers if both
+            are; or a list of choices.
+        trials: number of points, ≥ 1.
+        together: points that Optuna proposes before it is told their results, ≥ 1.
         seed: of Optuna's sampler.
-        study: an Optuna study to go on with, such as one in a database.
+        study: an Optuna study to continue, such as one in a database; None: a new one.
     """
     try:
         import optuna
@@ -169,33 +180,34 @@ def search(
         ) from error
     X = Interactions.of(X)
     key = jax.random.key(key) if isinstance(key, int) else key
-    grid_points(
-        model, {name: list(values) for name, values in space.items()}
-    )  # names and emptiness
+    # raises for unknown names and empty ranges
+    grid_points(model, {name: list(values) for name, values in space.items()})
     if min(trials, together) < 1:
         raise ValueError(f"trials = {trials} and together = {together} must be ≥ 1")
     parts = _splits(key, X, splits, per_user, None)
     _check_criterion(criterion)
     if study is None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        towards = "minimize" if criterion in MINIMISED else "maximize"
+        direction = "minimize" if criterion in MINIMISED else "maximize"
         study = optuna.create_study(
-            direction=towards, sampler=optuna.samplers.TPESampler(seed=seed)
+            direction=direction, sampler=optuna.samplers.TPESampler(seed=seed)
         )
     points, table = [], []
     while len(points) < trials:
-        asked = [study.ask() for _ in range(min(together, trials - len(points)))]
-        fresh = [{name: _suggest(trial, name, space[name]) for name in space} for trial in asked]
-        records: dict[int, list[dict]] = {place: [] for place in range(len(fresh))}
+        requested = [study.ask() for _ in range(min(together, trials - len(points)))]
+        proposed = [
+            {name: _suggest(trial, name, space[name]) for name in space} for trial in requested
+        ]
+        records: dict[int, list[dict]] = {place: [] for place in range(len(proposed))}
         for (number, split), group in itertools.product(
-            enumerate(parts), _by_program(model, fresh)
+            enumerate(parts), _by_program(model, proposed)
         ):
             for point, record in zip(
                 group, batched.score(model, group, X, split, criterion), strict=True
             ):
-                place = next(p for p, other in enumerate(fresh) if other is point)
+                place = next(p for p, other in enumerate(proposed) if other is point)
                 records[place].append({"split": number, **record})
-        for place, trial in enumerate(asked):
+        for place, trial in enumerate(requested):
             mean = float(
                 np.mean([record[formulas.name_of(criterion)] for record in records[place]])
             )
@@ -204,7 +216,7 @@ def search(
             else:
                 study.tell(trial, mean)
             table += records[place]
-        points += fresh
+        points += proposed
     return Selection.choose(model, dict(space), formulas.name_of(criterion), points, table)
 
 
@@ -218,9 +230,11 @@ def _suggest(trial: Any, name: str, values: Any) -> Any:
 
 
 def grid_points(model: Any, grid: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every combination, the last name's values running fastest; names and values checked."""
+    """Every combination of a grid, the values of its last name changing fastest; all are checked against the model."""
     if not grid:
-        raise ValueError("the grid is empty: give at least one, such as {'rank': [16, 32, 64]}")
+        raise ValueError(
+            "the grid is empty: give at least one name, such as {'rank': [16, 32, 64]}"
+        )
     for name, values in grid.items():
         if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
             raise TypeError(f"grid[{name!r}] = {values!r} must be a list of values")
@@ -234,12 +248,12 @@ def grid_points(model: Any, grid: Mapping[str, Any]) -> list[dict[str, Any]]:
         dict(zip(plain, values, strict=True)) for values in itertools.product(*plain.values())
     ]
     for point in points:
-        model.with_params(**point)  # names, values and bounds, before anything is fitted
+        model.with_params(**point)  # raises for a bad name or value before anything is fitted
     return points
 
 
 def digest(X: Interactions) -> str:
-    """A fingerprint of the positives."""
+    """A fingerprint of the positives: their shape and a hash."""
     arrays = (X.indptr, X.indices) + (() if X.confidence is None else (X.confidence,))
     joined = b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)
     return f"{X.num_users} × {X.num_items}, {hashlib.sha256(joined).hexdigest()[:16]}"
@@ -266,17 +280,17 @@ def _nothing(X: Interactions) -> Interactions:
 
 
 def _by_program(model: Any, points: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Points in groups that agree in everything but numbers that can be swept."""
+    """The points in groups that differ only in numbers that can be swept."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for point in points:
-        made = model.with_params(**point)
-        shape = {name: value for name, value in point.items() if not _swept(made, name)}
+        changed = model.with_params(**point)
+        shape = {name: value for name, value in point.items() if not _swept(changed, name)}
         groups.setdefault(repr(shape), []).append(point)
     return list(groups.values())
 
 
 def _swept(model: Any, name: str) -> bool:
-    """Whether the field that a nested name leads to may be swept."""
+    """Whether the field with this nested name can be swept."""
     *parts, field = name.split("__")
     owner = model
     for part in parts:

@@ -1,4 +1,4 @@
-"""What is recorded of a fit, and when it stops early."""
+"""Watch: what a fit records, and when it stops early."""
 
 import math
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from mfauc_jax.objective.equation import Objective
 from mfauc_jax.problem import Problem
 from mfauc_jax.solvers.base import Solver
 
-WINDOW = 5  # records of θ whose mean is compared with that of the five before
+WINDOW = 5  # the mean of so many objectives is compared with the mean of as many before them
 
 
 class Watch(Settings):
@@ -33,23 +33,25 @@ class Watch(Settings):
     )
     validate_every: int = size(1, help="iterations between validation metrics")
     patience: int | None = size(
-        None, optional=True, help="stop after so many validations without a better metric"
+        None, optional=True, help="stop after this many validations without a better metric"
     )
     record_every: int = size(
         0, least=0, help="iterations between exact objectives in history_; 0: none"
     )
     tolerance: float = number(
-        0.0, least=0, help="ε: stop when recent objectives move by less; 0: never"
+        0.0,
+        least=0,
+        help="ε: stop when the mean of 5 objectives changes by less than this; 0: never",
     )
 
     @property
     def objective_every(self) -> int:
-        """Iterations between exact objectives; a tolerance needs them all."""
+        """Iterations between exact objectives, 0 for none; a tolerance needs one per iteration."""
         return self.record_every or (1 if self.tolerance > 0 else 0)
 
 
 class Watcher:
-    """What is computed of factors while they are fitted, the best of them, and whether to stop."""
+    """Computes the records of a running fit, keeps the best factors, and decides whether to stop."""
 
     def __init__(
         self,
@@ -57,7 +59,13 @@ class Watcher:
         objective: Callable[[Factors], Any] | None = None,
         metrics: Callable[[Factors], dict[str, float]] | None = None,
     ):
-        """Args: watch: what and how often. objective: exact θ. metrics: of validation positives."""
+        """Make a watcher.
+
+        Args:
+            watch: what to record, and how often.
+            objective: the exact θ of factors; None records none.
+            metrics: the validation metrics of factors; None records none.
+        """
         self.watch, self.objective, self.metrics = watch, objective, metrics
         self.best: Factors | None = None
         self._value, self._waited = -math.inf, 0
@@ -71,9 +79,9 @@ class Watcher:
         solver: Solver,
         validation: Any = None,
     ) -> "Watcher | None":
-        """What `watch` wants of a fit to X, with held-out positives to validate on; None if it wants nothing.
+        """The watcher of a fit to X, with held-out positives for validation; None if nothing is recorded.
 
-        `problem` assembles what is minimised, which only the exact objective needs.
+        `problem()` is called only if the exact objective is recorded, which needs it.
         """
         if watch.patience is not None and validation is None:
             raise ValueError(
@@ -88,9 +96,9 @@ class Watcher:
             )
         theta = measured = None
         if watch.objective_every:
-            whole = problem()
-            objective = solver.stages(whole.objective)[-1]
-            plan = exact.plan(objective, X, whole.weights)
+            assembled = problem()
+            objective = solver.stages(assembled.objective)[-1]
+            plan = exact.plan(objective, X, assembled.weights)
             theta = partial(_theta, objective, plan)
         if validation is not None:
             held_out = ids.over(validation, X, unknown="skip")
@@ -98,18 +106,18 @@ class Watcher:
         return cls(watch, theta, measured)
 
     def record(self, factors: Callable[[], Factors], iteration: int, last: int) -> dict[str, float]:
-        """What is due after an iteration."""
-        watch, found = self.watch, {}
+        """The records that are due after an iteration; `last` is the last iteration, after which all are."""
+        watch, values = self.watch, {}
         every = watch.objective_every
         if self.objective and every and (iteration % every == 0 or iteration == last):
-            found["objective"] = float(self.objective(factors()))
+            values["objective"] = float(self.objective(factors()))
         if self.metrics and (iteration % watch.validate_every == 0 or iteration == last):
-            found |= {k: float(v) for k, v in self.metrics(factors()).items() if np.ndim(v) == 0}
-        return found
+            values |= {k: float(v) for k, v in self.metrics(factors()).items() if np.ndim(v) == 0}
+        return values
 
-    def see(self, found: dict[str, float], factors: Callable[[], Factors]) -> None:
-        """Keep the factors of a record if their metric is the best so far."""
-        value = found.get(formulas.name_of(self.watch.metric))
+    def see(self, record: dict[str, float], factors: Callable[[], Factors]) -> None:
+        """Keep the factors if the metric in their record is the best so far."""
+        value = record.get(formulas.name_of(self.watch.metric))
         if value is None:
             return
         if self.best is None or value > self._value:
@@ -118,7 +126,7 @@ class Watcher:
             self._waited += 1
 
     def verdict(self, history: list[dict[str, float]]) -> str | None:
-        """Why to stop now, or None."""
+        """The reason to stop now, "converged" or "patience", or None."""
         if self._converged([r["objective"] for r in history if "objective" in r]):
             return "converged"
         if self.watch.patience is not None and self._waited >= self.watch.patience:
@@ -133,15 +141,15 @@ class Watcher:
         return abs(float(np.mean(now)) - float(np.mean(before))) < self.watch.tolerance
 
 
-def _theta(objective: Objective, plan: exact.Plan, found: Factors) -> Any:
-    return exact.value(objective, found, plan)
+def _theta(objective: Objective, plan: exact.Plan, factors: Factors) -> Any:
+    return exact.value(objective, factors, plan)
 
 
 def _metrics(
-    X: Interactions, held_out: Interactions, metric: Any, found: Factors
+    X: Interactions, held_out: Interactions, metric: Any, factors: Factors
 ) -> dict[str, float]:
     scores, name = (
-        metrics.scores(found, X, held_out, metric, usual=(1, 5, 10)),
+        metrics.scores(factors, X, held_out, metric, usual=(1, 5, 10)),
         formulas.name_of(metric),
     )
     if math.isnan(scores.get(name, math.nan)):

@@ -81,8 +81,8 @@ def start(
     users = Rows(num_users, num_blocks)
     key_users, key_items = jax.random.split(key)
     keys = [jax.random.fold_in(key_users, users.first + a) for a in range(len(users.sizes))]
-    whole = (base.gaussian(k, users.most, 1, rank, scale).U for k in keys)
-    U = jnp.concatenate([part[:size] for part, size in zip(whole, users.sizes, strict=True)])
+    drawn = (base.gaussian(k, users.most, 1, rank, scale).U for k in keys)
+    U = jnp.concatenate([part[:size] for part, size in zip(drawn, users.sizes, strict=True)])
     return Factors(U, base.gaussian(key_items, 1, num_items, rank, scale).V)
 
 
@@ -134,11 +134,11 @@ def prepare(
     indptr, indices = np.asarray(X.indptr), np.asarray(X.indices)
     ends = indptr[np.concatenate([[0], np.cumsum(rows.sizes)])]
     longest = host.everyone(np.array([np.diff(ends).max(), X.row_bits], np.int32)).max(0)
-    here = len(rows.sizes)
-    items = np.full((here, longest[0]), padded, np.int32)
-    users = np.full((here, longest[0]), rows.most, np.int32)
+    num_blocks = len(rows.sizes)
+    items = np.full((num_blocks, longest[0]), padded, np.int32)
+    users = np.full((num_blocks, longest[0]), rows.most, np.int32)
     uniform = weights.pos_table is None
-    g = None if uniform else np.zeros((here, longest[0]), weights.g.dtype)
+    g = None if uniform else np.zeros((num_blocks, longest[0]), weights.g.dtype)
     owner, start = np.asarray(X.rows), 0
     for a, (low, high) in enumerate(itertools.pairwise(ends)):
         items[a, : high - low], users[a, : high - low] = indices[low:high], owner[low:high] - start

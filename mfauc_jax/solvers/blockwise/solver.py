@@ -82,9 +82,9 @@ class Blockwise(minibatch.Sampled):
 
     def for_update(self) -> base.Solver:
         """A Minibatch with the same settings: the same steps, in one block."""
-        own = minibatch.Minibatch.specs()
+        fields = minibatch.Minibatch.specs()
         return minibatch.Minibatch(
-            **{n: v for n, v in self.get_params(deep=False).items() if n in own}
+            **{n: v for n, v in self.get_params(deep=False).items() if n in fields}
         )
 
     def prepare(self, problem: Problem) -> Data:
@@ -136,8 +136,8 @@ class Blockwise(minibatch.Sampled):
         U = np.concatenate([np.asarray(s.data) for s in shards])
         everywhere = NamedSharding(self.mesh(), WHOLE)
         V = jax.jit(lambda a: a, out_shardings=everywhere)(state.average.V)
-        whole = np.asarray(V.addressable_data(0))[: like.V.shape[0]]
-        return Factors(jnp.asarray(U[users.real()]), jnp.asarray(whole))
+        V_host = np.asarray(V.addressable_data(0))[: like.V.shape[0]]
+        return Factors(jnp.asarray(U[users.real()]), jnp.asarray(V_host))
 
 
 def _by_side(reg: Any) -> Reg:

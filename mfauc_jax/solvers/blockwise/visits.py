@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.objective import sampling
+from mfauc_jax.objective import lookups, sampling
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.weights import PairWeights
 from mfauc_jax.solvers import minibatch
@@ -39,18 +39,18 @@ def on_device(ring: int, row_bits: int, tables, users: Users, shared: Shared):
         shared: the same on every device.
     """
     d = shared.solver.blocks
-    here, me = d // ring, jax.lax.axis_index(AXIS)
+    blocks_here, me = d // ring, jax.lax.axis_index(AXIS)
     n, u = shared.item_at.shape[0], users.length.shape[1]
     size = n // d
 
     def mine(places):  # this device's part of a vector over items
-        return jax.lax.dynamic_slice_in_dim(places, me * here * size, here * size)
+        return jax.lax.dynamic_slice_in_dim(places, me * blocks_here * size, blocks_here * size)
 
     (U, V), (user_memory, item_memory), _ = tables
     V, item_memory = _fetch(mine(shared.item_at), (V, item_memory), ring)
-    by_block = jax.tree.map(partial(_cut, here), ((U, user_memory), (V, item_memory)))
+    by_block = jax.tree.map(partial(_cut, blocks_here), ((U, user_memory), (V, item_memory)))
     entries = jax.lax.map(partial(_partition, d, size, u, shared.place_of), users)
-    rows = me * here + jnp.arange(here)
+    rows = me * blocks_here + jnp.arange(blocks_here)
 
     def round_(r, by_block):
         columns = (rows + r) % d  # design.schedule
@@ -89,11 +89,11 @@ def _fetch(wanted: Int[Array, "rows"], tables: Any, ring: int) -> Any:
     def hop(h, carry):
         passing, picked = carry
         place = wanted - (me + h) % ring * size
-        here = (place >= 0) & (place < size)
+        is_here = (place >= 0) & (place < size)
         place = jnp.clip(place, 0, size - 1)
 
         def pick(part, kept):
-            return jnp.where(here[:, None], part[place], kept) if part.ndim else part
+            return jnp.where(is_here[:, None], part[place], kept) if part.ndim else part
 
         return _send(passing, ring), jax.tree.map(pick, passing, picked)
 
@@ -176,7 +176,7 @@ def _visit(row_bits: int, shared: Shared, key, column, tables, users: Users, ent
             g_pos = jnp.broadcast_to((num_positives / length[members])[:, None], sample.pos.shape)
         else:
             user_of_draw = jnp.broadcast_to(members[:, None], sample.pos.shape)
-            _, slot = sampling.contains(X, user_of_draw, sample.pos)
+            _, slot = lookups.contains(X, user_of_draw, sample.pos)
             g_pos = num_positives[:, None] * entries.g[slot]
         g_neg = d * b[sample.neg] * (num_negatives / users.neg_mass[members])[:, None]
         sample = sample._replace(g_pos=g_pos / P, g_neg=g_neg / Q)
@@ -210,7 +210,7 @@ def _row_starts(entries: Entries, column, count: int) -> Int[Array, "u_plus_1"]:
     low, high = entries.start[column], entries.start[column + 1]
     bits = entries.rows.shape[0].bit_length()
     low, high = jnp.broadcast_to(low, users.shape), jnp.broadcast_to(high, users.shape)
-    return sampling.first(bits, low, high, lambda t: entries.rows[t] >= users)
+    return lookups.first(bits, low, high, lambda t: entries.rows[t] >= users)
 
 
 def _pairs(d: int, stratum, together, sample: sampling.Sample) -> sampling.Pairs:

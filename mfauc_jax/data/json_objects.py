@@ -1,0 +1,79 @@
+"""JSON as logs have it: one object per line, or one list of objects."""
+
+import io
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from mfauc_jax.data import reading
+from mfauc_jax.data.reading import Report, Request
+
+SAMPLE = 100  # objects whose fields are looked at to find out what there is
+
+
+def read(source: str, data: bytes, request: Request, report: Report) -> pl.DataFrame:
+    """The fields that matter, of every object."""
+    listed = data.lstrip()[:1] == b"["
+    looked_at = None if request.whole else SAMPLE
+    unheard = Report(source) if request.skip_bad else None
+    first = list(itertools.islice(_objects(source, data, listed, unheard), looked_at))
+    names = list(dict.fromkeys(name for record in first for name in record))
+    chosen = reading.choose(source, names, request, report)
+    schema = {column: pl.String for column in (names if request.whole else chosen.values())}
+    try:
+        if listed:
+            raise pl.exceptions.ComputeError("a list of objects is not read by lines")
+        frame = pl.read_ndjson(data, schema=schema)
+    except pl.exceptions.PolarsError:
+        objects = _objects(source, data, listed, report if request.skip_bad else None)
+        rows = [[_cell(record.get(column)) for column in schema] for record in objects]
+        frame = pl.DataFrame(rows, schema, orient="row")
+    if request.whole:
+        return frame
+    frame = frame.select(pl.col(column).alias(kind) for kind, column in chosen.items())
+    numbers = [kind for kind in ("rating", "confidence") if kind in chosen]
+    return frame.with_columns(pl.col(numbers).cast(pl.Float64, strict=False))
+
+
+def _objects(
+    source: str, data: bytes, listed: bool, report: Report | None
+) -> Iterator[dict[str, Any]]:
+    """The objects of a JSON file; what is none is left out and counted, or refused if there is no report."""
+    bad = 0
+    if listed:
+        try:
+            found: Any = [
+                (number, record, None) for number, record in enumerate(json.loads(data), 1)
+            ]
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{source} is not JSON: {error}") from None
+    else:
+        lines = enumerate(io.BytesIO(data), 1)
+        found = ((number, *_loaded(line)) for number, line in lines if line.strip())
+    for number, record, fault in found:
+        if isinstance(record, dict):
+            yield record
+        elif report is None:
+            where = f"{'object' if listed else 'line'} {number}"
+            raise ValueError(
+                f"{source}, {where}: {fault or 'not an object'} (skip_bad=True leaves it out)"
+            )
+        else:
+            bad += 1
+    if report is not None:
+        report.rows += bad
+        report.note(f"left out {bad} lines of {source} that cannot be read", bad)
+
+
+def _loaded(line: bytes) -> tuple[Any, str | None]:
+    try:
+        return json.loads(line), None
+    except (ValueError, RecursionError) as error:
+        return None, f"not JSON ({error})"
+
+
+def _cell(value: Any) -> str | None:
+    return None if value is None else value if isinstance(value, str) else json.dumps(value)
