@@ -1,7 +1,7 @@
 """mkdocs: tables that the library's own declarations fill in.
 
-`{{ settings NAME … }}` is a table of the fields of each class of `mfauc_jax`, `{{ settings parts }}` of every part of a model,
-`{{ metrics }}` the table of metrics.
+`{{ settings NAME … }}` is a table of the fields of each class of `mfauc_jax`, `{{ settings parts }}` of every part of a
+model, `{{ metrics }}` the table of metrics.
 """
 
 import re

@@ -204,17 +204,15 @@ class MFAUC(Recommender, Declared):
         (see `fold_in.fold_in`). This model is not changed.
 
         Args:
-            X_new: what `fit` takes, over the same items: with ids if `fit` was given ids, else a matrix with as many
-                columns.
+            X_new: what `fit` takes, over the same items: with ids if `fit` was given ids, else with as many columns.
             unknown: "skip" leaves out positives whose item was not in training, and one warning counts them; "raise"
                 raises. A user without a known item gets u = 0, and scores of 0.
         """
         V, X = self._fitted().V, self.folded_from_ or self.train_
         new = ids.over_items(X_new, X, unknown)
-        if new.nnz:
+        U, gap = jax.numpy.zeros((new.num_users, V.shape[1]), V.dtype), np.zeros(new.num_users)
+        if new.nnz:  # else no user has a known item
             U, gap = self._solve_users(X, V, new)
-        else:  # no user has a known item
-            U, gap = jax.numpy.zeros((new.num_users, V.shape[1]), V.dtype), np.zeros(new.num_users)
         fitted = Fitted(Factors(U, V), [], "folded in")
         return dataclasses.replace(self)._keep(new, fitted, X, gap)
 
@@ -223,11 +221,9 @@ class MFAUC(Recommender, Declared):
         from mfauc_jax.serving import fold_in
 
         problem = self.problem(X)
-        new_problem = problem.of_users(new)
+        share, new_problem = problem.usable_share, problem.of_users(new)
         objective = self.chosen_solver.stages(new_problem.objective)[-1]
-        U, gap = fold_in.fold_in(
-            objective, V, new, new_problem.weights, usable_share=problem.usable_share
-        )
+        U, gap = fold_in.fold_in(objective, V, new, new_problem.weights, usable_share=share)
         return jax.numpy.asarray(U), gap
 
     def partial_fit(

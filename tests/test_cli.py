@@ -456,11 +456,12 @@ def test_an_id_of_a_page_is_refused(tmp_path):
 def test_advice_is_in_options_of_the_command(tmp_path):
     (tmp_path / "a.csv").write_text("user,thing\n1,2\n")
     assert "pass --item_column and" in fails("data", "describe", tmp_path / "a.csv")
-    assert "compare with --min_rating 3" in fails(
+    said = fails(
         "data", "describe", tmp_path / "a.csv", "--item_column", "thing", "--min_rating", "3"
     )
+    assert "no column that looks like ratings" in said and "pass --rating_column" in said
     (tmp_path / "a.b").touch()
-    assert "pass --layout, u.data" in fails("data", "describe", tmp_path / "a.b")
+    assert "pass --layout, one of u.data" in fails("data", "describe", tmp_path / "a.b")
     assert "is a folder" in fails("data", "describe", tmp_path)
     said = fails("data", "describe", "--dataset", "ml-1m", "--data_dir", tmp_path)
     assert "get it by `mfauc data download ml-1m` or https" in said

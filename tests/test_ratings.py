@@ -176,8 +176,8 @@ def test_gowalla_keeps_its_split(tmp_path):
     assert pairs(train) == [(0, 0), (0, 1), (1, 1), (1, 2), (2, 3)]
     assert pairs(test) == [(0, 2), (1, 0), (1, 4)]
     assert data.load("gowalla", tmp_path).nnz == 8
-    held = splits.hold_out(jax.random.key(0), train, 1)
-    assert held.train.user_ids is train.user_ids
+    split = splits.hold_out(jax.random.key(0), train, 1)
+    assert split.train.user_ids is train.user_ids
 
 
 def test_ml_10m_is_found_under_its_archives_name(tmp_path):

@@ -279,7 +279,7 @@ def test_a_frame_may_have_odd_columns():
         Interactions.of(pd.DataFrame([[1, 2, 3]], columns=["user", "user", "item"]))
     with pytest.raises(ValueError, match="looks like user ids among 0, 1: write"):
         Interactions.of(pd.DataFrame([[1, 2]]))
-    X = Interactions.from_frame(pd.DataFrame([["x", 2], ["y", 3]]), user=0, item=1)  # type: ignore[arg-type]
+    X = Interactions.from_frame(pd.DataFrame([["x", 2], ["y", 3]]), user="0", item="1")
     assert X.user_ids.tolist() == ["x", "y"] and X.item_ids.tolist() == [2, 3]
     with pytest.raises(TypeError, match="user ids are int and str: make them all"):
         Interactions.of(pd.DataFrame({"user": [1, "a"], "item": [1, 2]}))
@@ -303,10 +303,11 @@ def test_fit_finds_columns_by_name_and_warns_at_the_callers_line():
         seen.append(Interactions.of(X))
         return model
 
-    with pytest.MonkeyPatch.context() as patch, pytest.warns(UserWarning, match="merged"):
+    with pytest.MonkeyPatch.context() as patch, pytest.warns(UserWarning, match="merged") as caught:
         patch.setattr(MFAUC, "fit", keep)
         MFAUC().fit(frame)
     assert seen[0].user_ids.tolist() == ["ann", "bob", "cy"]
+    assert len(caught) == 1 and caught[0].filename == __file__
 
 
 # --- files ---

@@ -110,8 +110,8 @@ def test_the_latest_are_left_out(X, per_user):
     expected = set()
     for i in range(X.num_users):
         row = [(times[t], indices[t]) for t in range(indptr[i], indptr[i + 1])]
-        held = sorted(row)[max(1, len(row) - per_user) :]
-        expected |= {(i, int(item)) for _, item in held}
+        held_out = sorted(row)[max(1, len(row) - per_user) :]
+        expected |= {(i, int(item)) for _, item in held_out}
     assert pairs(split.test) == expected
 
 

@@ -86,14 +86,14 @@ def test_power_law_can_be_learned():
     """Held-out items outrank others by a truncated SVD, further than by popularity."""
     X = synthetic.power_law(jax.random.key(2), 1500, 300, 45_000)
     train, test = splits.hold_out(jax.random.key(0), X, 3)
-    T, held, known = train.to_scipy().astype(float), dense(test), dense(X)
+    T, held_out, known = train.to_scipy().astype(float), dense(test), dense(X)
     u, s, vt = scipy.sparse.linalg.svds(T, k=8, random_state=0)
     popularity = np.tile(np.asarray(T.sum(0)).ravel(), (X.num_users, 1))
 
     def mean_auc(scores):
         aucs = []
         for i in range(X.num_users):
-            positive, negative = scores[i, held[i]], scores[i, ~known[i]]
+            positive, negative = scores[i, held_out[i]], scores[i, ~known[i]]
             aucs.append((positive[:, None] > negative[None, :]).mean())
         return np.mean(aucs)
 

@@ -60,7 +60,7 @@ def add_to(commands: Any, everything: bool) -> None:
         "describe",
         describe,
         "data describe RATINGS [options]",
-        "users, items, positives, and how they are spread",
+        "numbers of users, items and positives, and quantiles",
         everything,
     )
     options.add_ratings(parser, "RATINGS", everything)
@@ -105,7 +105,7 @@ def download(args: argparse.Namespace) -> None:
 
 
 def describe(args: argparse.Namespace) -> None:
-    """Sizes and quantiles."""
+    """Print the sizes of the data, and quantiles of the numbers of positives."""
     X = options.read(args, part=None)
     lengths = {
         "user": np.diff(np.asarray(X.indptr)),
@@ -163,7 +163,7 @@ def split(args: argparse.Namespace) -> None:
 
 
 def _refuse_same_file(args: argparse.Namespace) -> None:
-    """The two halves must not replace each other, nor what they are read from."""
+    """Raise UsageError if the two halves would replace each other, or the file that is split."""
     if _is_same(args.train, args.test):
         raise UsageError(f"--train {args.train} and --test {args.test} are the same file")
     sources = [args.ratings, *glob.glob(args.ratings)] if args.ratings else []
@@ -173,14 +173,14 @@ def _refuse_same_file(args: argparse.Namespace) -> None:
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Whether two paths are one file, also through links and before it exists."""
+    """Whether two paths mean one file, also through links and before the file exists."""
     if os.path.realpath(one) == os.path.realpath(other):
         return True
     return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
 
 
 def _at_random(args: argparse.Namespace) -> "tuple[list[pl.DataFrame], tuple[str, str]]":
-    """Distinct pairs, as columns user and item."""
+    """Both halves of a random split as frames of distinct pairs, and the names of their columns."""
     X = options.read(args, part=None)
     per_user = 5 if args.per_user is None else args.per_user
     parts = splits.hold_out(jax.random.key(args.seed), X, per_user)
@@ -188,7 +188,7 @@ def _at_random(args: argparse.Namespace) -> "tuple[list[pl.DataFrame], tuple[str
 
 
 def _by_time(args: argparse.Namespace) -> "tuple[list[pl.DataFrame], tuple[str, str]]":
-    """Rows with all the columns of the file, and the names of the columns of users and items."""
+    """Both halves of a split by time as frames with all columns of the file, and the columns of users and items."""
     frame, columns = options.read_rows(args)
     named = {kind: columns[kind] for kind in ("user", "item", "time")}
     with warnings.catch_warnings(record=True) as told:
@@ -203,7 +203,7 @@ def _by_time(args: argparse.Namespace) -> "tuple[list[pl.DataFrame], tuple[str, 
 
 
 def _spoken(text: str) -> str:
-    """What `by_time` says, in options of the command."""
+    """A message of `by_time` in terms of the command's options."""
     for said, option in (
         ("at = ", "--after "),
         ("last = ", "--last "),

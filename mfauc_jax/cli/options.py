@@ -34,7 +34,7 @@ SPOKEN = {  # patterns in messages for programmers, and what the command line sa
     r"lower user_min or item_min": "lower --user_min or --item_min",
     r"download\('([^']*)', data_dir\)": r"`mfauc data download \1`",
 }
-OF_FILES = (  # options that a data set known by name has no use for
+OF_FILES = (  # options for files of ratings, which a data set known by name refuses
     "user_column",
     "item_column",
     "rating_column",
@@ -125,7 +125,7 @@ def number(
 
 
 def add_ratings(parser: argparse.ArgumentParser, metavar: str, everything: bool) -> None:
-    """A file of ratings, or a data set by name, and how to read it."""
+    """Add the options for a file of ratings, or a data set by name, and how to read it."""
     group = parser.add_argument_group("ratings")
     add, hidden = group.add_argument, None if everything else argparse.SUPPRESS
     add(
@@ -149,7 +149,7 @@ def add_ratings(parser: argparse.ArgumentParser, metavar: str, everything: bool)
         "--columns", metavar="A,B", help=hidden or "names of the columns of a file without a header"
     )
     add("--layout", metavar="NAME", help=hidden or "layout of a file whose name does not show it")
-    marks = "of a text file: a mark, or tab, comma, semicolon, pipe, space (recognised)"
+    marks = "delimiter of a text file: a mark, or tab, comma, semicolon, pipe, space (recognised)"
     add("--delimiter", metavar="X", help=hidden or marks)
     add("--encoding", metavar="NAME", help=hidden or "encoding of a text file (utf-8)")
     bad = (
@@ -167,10 +167,11 @@ def add_ratings(parser: argparse.ArgumentParser, metavar: str, everything: bool)
 
 
 def read(args: argparse.Namespace, part: str | None = "train") -> Interactions:
-    """The positives that the options of `add_ratings` name.
+    """The positives that the options of `add_ratings` describe.
 
     Args:
-        part: of a data set that comes divided, "train" or "test"; None is both.
+        args: the parsed options.
+        part: "train" or "test" of a data set that comes divided; None: both.
     """
     with _reading(args):
         if args.dataset is None:
@@ -182,7 +183,7 @@ def read(args: argparse.Namespace, part: str | None = "train") -> Interactions:
 
 
 def read_rows(args: argparse.Namespace) -> rows.Rows:
-    """The rows of those positives with all their columns; the one of times is --time_column, or found by name."""
+    """The rows of the positives with all their columns; times are in --time_column, or recognised by name."""
     with _reading(args):
         if args.dataset is None:
             return rows.read(args.ratings, **_of_file(args), time=args.time_column)
@@ -191,7 +192,7 @@ def read_rows(args: argparse.Namespace) -> rows.Rows:
 
 @contextlib.contextmanager
 def _reading(args: argparse.Namespace) -> Iterator[None]:
-    """Either a file or a data set; errors and notes in the words of the command line."""
+    """Check that a file or a data set is given, and put errors and notes in terms of the command line."""
     if (args.ratings is None) == (args.dataset is None):
         raise UsageError("give a file of ratings, or --dataset NAME in its place")
     try:
@@ -202,7 +203,7 @@ def _reading(args: argparse.Namespace) -> Iterator[None]:
 
 
 def spoken(text: str) -> str:
-    """A message of the library in the words of the command line."""
+    """A message of the library in terms of the command line."""
     for pattern, replacement in SPOKEN.items():
         text = re.sub(pattern, replacement, text)
     return text
@@ -210,7 +211,7 @@ def spoken(text: str) -> str:
 
 @contextlib.contextmanager
 def _told(args: argparse.Namespace) -> Iterator[None]:
-    """What reading logs and warns of, as notes on standard error."""
+    """Print the log and the warnings of reading as notes on standard error."""
     handler, log = logging.Handler(), logging.getLogger("mfauc_jax")
     handler.emit = lambda record: note(args, spoken(record.getMessage()))
     level = log.level
@@ -228,7 +229,7 @@ def _told(args: argparse.Namespace) -> Iterator[None]:
 
 
 def _of_file(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of `read_ratings`."""
+    """The options for `read_ratings`, from the command line."""
     return {
         "layout": args.layout,
         "user": args.user_column,

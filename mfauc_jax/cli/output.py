@@ -25,7 +25,7 @@ def note(args: argparse.Namespace, text: str) -> None:
 
 
 def check_writable(path: str | os.PathLike | None, stream: bool = False) -> None:
-    """Fail now, and not after an hour's fit, if `path` cannot be written; with `stream` a pipe will do."""
+    """Raise OSError now, and not after an hour's fit, if `path` cannot be written; with `stream` a pipe is allowed."""
     if path is not None:
         atomic.check_writable(path, stream)
 

@@ -1,7 +1,7 @@
-"""Which column holds the users, the items, the ratings and the times, found by name, in frames and in files alike.
+"""Recognition of the columns of users, items, ratings and times by their names, in frames and in files.
 
-Names are compared without case and punctuation, so that `User-ID`, `userId` and `user_id` are one name. Two columns
-that could both hold users, or none, raise ValueError with the columns there are and the call to write.
+Names are compared without case and punctuation, so that `User-ID`, `userId` and `user_id` are one name. If no column,
+or several columns, could hold the users, a ValueError lists the columns and the call to write; the same for items.
 """
 
 import re
@@ -13,7 +13,7 @@ NOUNS = {
     "item": "item movie film book product prod article track song artist album video game recipe beer wine "
     "restaurant hotel business place poi venue listing anime joke podcast news sku asin isbn ean upc gtin",
 }
-ONLY_WITH_ID = {  # alone, these words mean other things too often
+ONLY_WITH_ID = {  # nouns that count only with one of ENDS: alone they often mean something else
     "user": "account profile person",
     "item": "content post page document doc course app episode show",
 }
@@ -28,7 +28,7 @@ OTHERS = {
     "reviewdate orderdate ordertime orderedat purchasedate purchasetime purchasedat transactiondate "
     "transactiontime invoicedate viewedat watchedat ratedat playedat clickedat visitedat checkintime tdat",
 }
-LESS_LIKELY = {  # taken only if none of the others is there
+LESS_LIKELY = {  # names that count only if no column has one of the others
     "user": "session sessionid",
     "item": "",
     "rating": "label target click clicked clicks isclick isclicked like liked isliked relevance feedback preference "
@@ -45,7 +45,7 @@ def _aliases(kind: str) -> frozenset[str]:
 
 
 ALIASES = {kind: _aliases(kind) for kind in ("user", "item", "rating", "time")}
-SHOWN = 30  # columns in a message
+SHOWN = 30  # most columns in a message
 
 
 def plain(name: object) -> str:
@@ -54,7 +54,7 @@ def plain(name: object) -> str:
 
 
 def matching(names: Sequence[str], kind: str) -> list[str]:
-    """The columns whose names say that they hold users, items, ratings or times."""
+    """The columns whose names say that they hold `kind`: user, item, rating or time."""
     for aliases in (ALIASES[kind], LESS_LIKELY[kind].split()):
         found = [name for name in names if plain(name) in aliases]
         if found:
@@ -69,16 +69,16 @@ def find(
     needed: Sequence[str] = ("user", "item"),
     remedy: Callable[[str, Mapping[str, str]], str] | None = None,
 ) -> dict[str, str]:
-    """The column of each kind, as the caller named it or else by its own name.
+    """The column of each kind: the one that the caller gave, or else the one whose name matches.
 
-    Kinds that are not needed are left out where no column or several columns match.
+    Kinds that are not needed are left out if no column or several columns match.
 
     Args:
         source: what the columns belong to, for messages.
         names: all columns.
         given: kind → column, or None to look for it.
         needed: kinds that must be found.
-        remedy: what to write instead, from the kind and the columns found; by default the option of `read_ratings`.
+        remedy: the end of a message, from the kind and the columns found; by default the option of `read_ratings`.
     """
     if len(set(names)) < len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
@@ -119,13 +119,13 @@ def _option(kind: str, chosen: Mapping[str, str]) -> str:
 
 
 def call(kind: str, chosen: Mapping[str, str]) -> str:
-    """The call that settles which columns of a frame are meant."""
+    """The end of a message: the call that names the columns of a frame."""
     kinds = [k for k in ("user", "item", "rating") if k in (kind, "user", "item")]
     words = ", ".join(f'{k}="{chosen.get(k, "…")}"' for k in kinds)
     return f"write Interactions.from_frame(df, {words})"
 
 
 def shown(names: Sequence[str]) -> str:
-    """The columns, as many as a line can take."""
+    """The names of the columns for a message, at most SHOWN of them."""
     rest = f", … ({len(names)} in all)" if len(names) > SHOWN else ""
     return ", ".join(map(str, names[:SHOWN])) + rest

@@ -1,7 +1,7 @@
-"""The content of files, plain or compressed: gzip, bzip2, xz, zstandard, and zip with one member that matters.
+"""The content of files, plain or compressed: gzip, bzip2, xz, zstandard, and zip with one file of ratings.
 
-What a file is, its first bytes tell. Nothing is unpacked beyond `LARGEST` bytes, or `RATIO` times its size: such a
-file is damaged or made to fill the memory.
+The kind of a file is recognised by its first bytes. Unpacking stops at `LARGEST` bytes, or at `RATIO` times the size
+of the file: a file that needs more is damaged, or made to fill the memory.
 """
 
 import bz2
@@ -21,7 +21,7 @@ RATIO = 200  # of unpacked to packed bytes; ratings are packed 3 to 50 times sma
 SMALL = 2**26  # bytes below which the ratio does not matter
 CHUNK = 2**22
 ENDINGS = (".gz", ".bz2", ".xz", ".zst", ".zstd", ".zip")
-FOREIGN = {  # first bytes of what is not a file of ratings
+FOREIGN = {  # first bytes of other kinds of files, and what to do with them
     b"\xd0\xcf\x11\xe0": "an Excel workbook: save it as .csv",
     b"SQLite format 3": "an SQLite database: export the table as .csv",
     b"Rar!": "a rar archive: unpack it first",
@@ -33,15 +33,15 @@ BESIDE_THE_POINT = ("__macosx/", "readme", "license", ".ds_store", "thumbs.db")
 
 
 class Content(NamedTuple):
-    """What a file holds once it is unpacked."""
+    """The unpacked content of a file."""
 
-    name: str  # without the endings of compressions; in an archive, the member's
+    name: str  # of the file, or of the member of an archive, without the endings of compressions
     data: bytes
-    member: str | None = None  # of an archive
+    member: str | None = None  # the name of the member, if it is an archive
 
 
 def plain_name(path: pathlib.PurePath) -> str:
-    """The name without the endings that tell a compression."""
+    """The name of a file without the endings of compressions."""
     name = path.name
     while name.lower().endswith(ENDINGS):
         name = name[: name.rindex(".")]
@@ -49,11 +49,11 @@ def plain_name(path: pathlib.PurePath) -> str:
 
 
 def read(path: pathlib.Path, is_ratings: Callable[[str], bool] = lambda name: True) -> Content:
-    """The content of a file.
+    """The content of a file, unpacked.
 
     Args:
         path: the file; `archive.zip/member` names a member of an archive.
-        is_ratings: whether a name is one that a file of ratings may have, to choose among members.
+        is_ratings: whether a file with this name may hold ratings; chooses among the members of an archive.
     """
     archive = next((p for p in path.parents if p.suffix.lower() == ".zip" and p.is_file()), None)
     if archive is not None and not path.exists():
@@ -68,7 +68,7 @@ def read(path: pathlib.Path, is_ratings: Callable[[str], bool] = lambda name: Tr
 
 
 def check(path: pathlib.Path) -> None:
-    """Refuse what is not a file that can be read."""
+    """Raise an error for a folder, a missing file or a spreadsheet."""
     if path.is_dir():
         found = sorted(p.name for p in path.iterdir() if not p.name.startswith((".", "_")))
         there = ", ".join(found[:9]) + (", …" if len(found) > 9 else "")
@@ -82,7 +82,7 @@ def check(path: pathlib.Path) -> None:
 
 
 def _unpacked(path: pathlib.Path, raw: bytes) -> bytes:
-    """The bytes of a file, through as many compressions as there are."""
+    """The bytes of a file, decompressed; other kinds of files raise ValueError."""
     for start, kind, reader in (
         (b"\x1f\x8b", "gzip", lambda file: gzip.GzipFile(fileobj=file)),
         (b"BZh", "bzip2", bz2.BZ2File),
@@ -101,7 +101,7 @@ def _unpacked(path: pathlib.Path, raw: bytes) -> bytes:
 
 
 def _bounded(path: pathlib.Path, kind: str, reader: Callable[[Any], Any], raw: bytes) -> bytes:
-    """What a reader of packed bytes gives, unless it is damaged or too much."""
+    """The bytes that `reader` unpacks; a ValueError if they are damaged or too many."""
     unpacked, size = io.BytesIO(), 0
     try:
         with reader(io.BytesIO(raw)) as file:
@@ -123,7 +123,7 @@ def _bounded(path: pathlib.Path, kind: str, reader: Callable[[Any], Any], raw: b
 
 
 def _zstandard(file: io.BytesIO) -> Any:
-    """A reader of zstandard, from Python itself (3.14 on), or from the first package that is installed."""
+    """A reader of zstandard, from Python itself (since 3.14) or from the first installed package."""
     for name in ("compression.zstd", "zstandard", "pyarrow"):
         try:
             module = importlib.import_module(name)
@@ -142,7 +142,7 @@ def _zstandard(file: io.BytesIO) -> Any:
 def _member(
     path: pathlib.Path, raw: bytes, is_ratings: Callable[[str], bool], wanted: str | None = None
 ) -> Content:
-    """The one member of a zip archive that can be the file of ratings."""
+    """The member `wanted` of a zip archive, or the only one that can be the file of ratings."""
     try:
         archive = zipfile.ZipFile(io.BytesIO(raw))
     except zipfile.BadZipFile as error:
@@ -178,7 +178,7 @@ def _member(
 
 
 def _choose(names: list[str], is_ratings: Callable[[str], bool]) -> list[str]:
-    """The only member, or those whose names are of ratings; among several, the one that says so."""
+    """The members that may hold ratings: the only one, or the one with "rating" or "interaction" in its name."""
     names = [n for n in names if not any(word in n.lower() for word in BESIDE_THE_POINT)]
     if len(names) == 1:
         return names

@@ -26,20 +26,16 @@ class Layout(NamedTuple):
     quote: str | None = None
     header: bool = False  # by position: skip a first line that does not start with an integer
     encoding: str = "utf-8"
-    sniffed: bool = (
-        False  # delimiter and header are recognised; the separator is only the usual one
-    )
+    sniffed: bool = False  # recognise delimiter and header; `separator` is only the usual one
 
 
 class Text(NamedTuple):
-    """The lines of a file and how to read them."""
+    """The content of a file and how to read it."""
 
     source: str  # for messages
     data: bytes
     layout: Layout
-    types: dict[
-        str, Any
-    ]  # name → type of each column, in order; those that nobody reads start with _
+    types: dict[str, Any]  # type of each column by name, in order; unused ones start with _
     header: int  # lines before the first row
     request: Request
     report: Report
@@ -71,7 +67,7 @@ def positional(
 
 
 def _split_by_one(source: str, data: bytes, layout: Layout) -> tuple[bytes, Layout]:
-    """The same columns, separated by one byte: polars splits at no other."""
+    """The same columns with a separator of one byte, as polars needs it."""
     if len(layout.separator.encode()) == 1:
         return data, layout
     if b"\t" in data:
@@ -83,7 +79,7 @@ def _split_by_one(source: str, data: bytes, layout: Layout) -> tuple[bytes, Layo
 
 
 def _unquote(data: bytes) -> bytes:
-    r"""Book-Crossing's lines, "…";"…";"…" with \" for a quote inside, as tab-separated ones."""
+    r"""The lines of Book-Crossing, "…";"…";"…" with \" for a quote inside, as tab-separated lines."""
     data = b"\n" + data.replace(b"\r\n", b"\n").strip(b"\n") + b"\n"
     data = data.replace(b'"\n', b"\n").replace(b'\n"', b"\n").replace(b'";"', b"\t")
     return data.replace(b'\\"', b'"').strip(b"\n")
@@ -192,14 +188,14 @@ def _parse(text: Text) -> pl.DataFrame:
 
 
 def _is_even(text: Text, height: int) -> bool:
-    """Whether it is certain that no line is too short: a null in the last column is then an empty field."""
+    """Whether no line can be too short, so that a null in the last column is an empty field."""
     separators = text.data.count(text.layout.separator.encode())
     quoted = text.layout.quote is not None and text.layout.quote.encode() in text.data
     return not quoted and separators == (len(text.types) - 1) * (height + text.header)
 
 
 def _good_lines(text: Text, wanted: list[str]) -> pl.DataFrame:
-    """The lines that can be read, one by one; the others are counted."""
+    """The frame of the lines that can be read; the others are counted in the report."""
     made, part, bad = [], [], 0
     readers = {INTEGER: int, NUMBER: lambda field: float(field) if field.strip() else None}
     schema = {name: text.types[name] for name in wanted}
@@ -288,7 +284,7 @@ def _is_finite(field: str) -> bool:
 
 
 def finish(frame: pl.DataFrame) -> pl.DataFrame:
-    """Times as numbers."""
+    """The frame with its times as numbers."""
     if "time" in frame.columns and frame["time"].dtype == TEXT:
         return frame.with_columns(_times(frame["time"]))
     if "time" in frame.columns and frame["time"].dtype.is_temporal():
@@ -297,7 +293,7 @@ def finish(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _times(times: pl.Series) -> pl.Series:
-    """Numbers as they are, dates as microseconds; null where neither."""
+    """Times as numbers: numbers stay as they are, dates become microseconds since 1970, anything else null."""
     number = times.cast(NUMBER, strict=False)
     if number.null_count() == times.null_count():
         whole = times.cast(INTEGER, strict=False)

@@ -1,4 +1,4 @@
-"""A pandas, polars or arrow frame → the columns that matter, as one kind of frame."""
+"""Interactions from pandas, polars and arrow frames: the needed columns as one kind of frame."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +8,7 @@ from mfauc_jax.data import columns
 from mfauc_jax.data.catalogue import EVERYTHING, Filter
 from mfauc_jax.data.reading import Report
 
-if TYPE_CHECKING:  # both wait for the first frame: imports stay quick
+if TYPE_CHECKING:  # imported with the first frame, which keeps our import quick
     import narwhals.stable.v2 as nw
     import polars as pl
 
@@ -25,20 +25,22 @@ def read(
     confidence: str | None,
     skip_bad: bool,
 ) -> "tuple[Pairs, Report]":
-    """The pairs of a frame, and what there is to tell; the arguments are those of `Interactions.from_frame`."""
+    """The pairs of a frame, and a report; the arguments are those of `Interactions.from_frame`."""
     import polars as pl
 
     from mfauc_jax.data import pairs
 
     table, report = _table(frame), Report("the frame", "use Interactions.from_frame(df, {})")
-    names = table.collect_schema().names()
+    names = {str(name): name for name in table.collect_schema().names()}  # pandas has 0, 1, …
     given = {"user": user, "item": item, "rating": rating, "confidence": confidence}
     needed = ("user", "item") if min_rating is None else ("user", "item", "rating")
-    found = columns.find(report.source, names, given, needed, columns.call)
-    report.ratings = [found["rating"]] if "rating" in found else columns.matching(names, "rating")
+    found = columns.find(report.source, list(names), given, needed, columns.call)
+    report.ratings = (
+        [found["rating"]] if "rating" in found else columns.matching(list(names), "rating")
+    )
     taken = {kind: column for kind, column in found.items() if kind in (*needed, "confidence")}
     report.taken = taken
-    chosen = _collected(table, taken)
+    chosen = _collected(table, {kind: names[column] for kind, column in taken.items()})
     made = pl.DataFrame({kind: _series(kind, chosen[kind]) for kind in taken})
     rule = least(min_rating)
     threshold = "" if min_rating is None else f"below {min_rating:g}"
@@ -46,7 +48,7 @@ def read(
 
 
 def least(min_rating: float | None, rule: Filter = EVERYTHING) -> Filter:
-    """The filter by which a rating of `min_rating` or more is relevant."""
+    """The filter `rule` with the condition that ratings of `min_rating` or more are relevant."""
     if min_rating is None:
         return rule
     if rule.above is not None:
@@ -59,13 +61,13 @@ def least(min_rating: float | None, rule: Filter = EVERYTHING) -> Filter:
 
 
 def is_frame(data: Any) -> bool:
-    """Whether `read` takes it."""
+    """Whether `data` is a frame that `read` takes."""
     import narwhals.stable.v2 as nw
     from narwhals.exceptions import DuplicateError
 
     try:
         found = nw.from_native(data, pass_through=True)
-    except DuplicateError:  # `read` tells what is wrong with it
+    except DuplicateError:  # `read` raises with what is wrong
         return True
     return isinstance(found, nw.DataFrame | nw.LazyFrame)
 
@@ -84,7 +86,7 @@ def _table(frame: Any) -> "nw.DataFrame | nw.LazyFrame":
     return table
 
 
-def _collected(table: "nw.DataFrame | nw.LazyFrame", taken: dict[str, str]) -> "nw.DataFrame":
+def _collected(table: "nw.DataFrame | nw.LazyFrame", taken: dict[str, Any]) -> "nw.DataFrame":
     import narwhals.stable.v2 as nw
 
     chosen = table.select(*(nw.col(column).alias(kind) for kind, column in taken.items()))
@@ -92,7 +94,7 @@ def _collected(table: "nw.DataFrame | nw.LazyFrame", taken: dict[str, str]) -> "
 
 
 def _series(kind: str, values: "nw.Series") -> "pl.Series":
-    """A column as polars has it, with null for whatever is missing; pandas may come without pyarrow."""
+    """A column as a polars series, with null for missing values; pandas may be installed without pyarrow."""
     import polars as pl
 
     native = values.to_native()

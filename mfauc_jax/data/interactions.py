@@ -219,18 +219,18 @@ class Interactions:
     ) -> "Interactions":
         """X from a pandas, polars or arrow frame with one row per positive.
 
-        Which columns were read, and how many rows, goes to the log `mfauc_jax`. One warning tells what deserves
+        The columns and the number of rows that were read go to the log `mfauc_jax`. One warning lists what deserves
         attention: a rating that is not used, repeated pairs, rows left out.
 
         Args:
-            frame: has a column of users and one of items, integers or text; further columns do not matter.
-            user: name of the column of users; by default the one whose name tells (user_id, customer, …). If no
-                column or several look like it, a ValueError shows the call to write.
+            frame: with a column of users and one of items, integers or text; further columns do not matter.
+            user: name of the column of users; None: recognised by its name (user_id, customer, …). If no column or
+                several columns match, a ValueError shows the call to write.
             item: the same for items (item_id, movieId, sku, …).
             rating: the same for ratings.
-            min_rating: leave rows with lower ratings out; by default every row counts.
+            min_rating: leave out rows with lower ratings; None: every row counts.
             confidence: name of a column of weights > 0, such as a quantity; those of repeated pairs are added.
-            skip_bad: leave rows with a missing id, rating or confidence out instead of raising.
+            skip_bad: leave out rows with a missing id, rating or confidence instead of raising.
         """
         from mfauc_jax.data import frames
 
@@ -273,7 +273,7 @@ def _from_coo(rows, cols, shape, weights, user_ids=None, item_ids=None) -> Inter
 
 
 def gathered(pairs: "Pairs") -> Interactions:
-    """X from distinct pairs in the order of its rows, with ids."""
+    """X from distinct pairs, which are in the order of its rows, with their ids."""
     m, n = len(pairs.user_ids), len(pairs.item_ids)
     validation.size(m, n, len(pairs.users))
     indptr = np.concatenate([[0], np.cumsum(np.bincount(pairs.users, minlength=m))])
@@ -281,7 +281,7 @@ def gathered(pairs: "Pairs") -> Interactions:
 
 
 def useless(X: Interactions) -> list[str]:
-    """What is to be said of users from whom nothing can be learned."""
+    """Notes about users from whom nothing can be learned: those without a positive, or with every item."""
     lengths = np.diff(np.asarray(X.indptr))
     full, empty = int((lengths == X.num_items).sum()), int((lengths == 0).sum())
     counts = {"without a positive": empty, "with every item positive": full}

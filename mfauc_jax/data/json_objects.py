@@ -1,4 +1,4 @@
-"""JSON as logs have it: one object per line, or one list of objects."""
+"""JSON files of ratings, as logs are written: one object per line, or one list of objects."""
 
 import io
 import itertools
@@ -11,11 +11,11 @@ import polars as pl
 from mfauc_jax.data import reading
 from mfauc_jax.data.reading import Report, Request
 
-SAMPLE = 100  # objects whose fields are looked at to find out what there is
+SAMPLE = 100  # objects from which the names of the fields are taken
 
 
 def read(source: str, data: bytes, request: Request, report: Report) -> pl.DataFrame:
-    """The fields that matter, of every object."""
+    """The frame of a JSON file: the requested fields of every object."""
     listed = data.lstrip()[:1] == b"["
     looked_at = None if request.whole else SAMPLE
     unheard = Report(source) if request.skip_bad else None
@@ -41,7 +41,7 @@ def read(source: str, data: bytes, request: Request, report: Report) -> pl.DataF
 def _objects(
     source: str, data: bytes, listed: bool, report: Report | None
 ) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON file; what is none is left out and counted, or refused if there is no report."""
+    """The objects of a JSON file; anything else is counted in the report, or raises ValueError without a report."""
     bad = 0
     if listed:
         try:

@@ -70,8 +70,8 @@ def read_frame(
 
     Args:
         path: the file, `archive.zip/member`, a pattern such as "part-*.csv", or a folder of parquet files.
-        request: what is known of it; the rest is recognised.
-        report: is told what was found.
+        request: what the caller says about the file; the rest is recognised.
+        report: gets what was found; None if the caller does not need it.
     """
     report = Report(str(path)) if report is None else report
     paths = _paths(path)
@@ -150,7 +150,7 @@ def _layout_of(path: pathlib.Path, name: str) -> str:
 
 
 def _known(name: str) -> str | None:
-    """The layout that a name stands for."""
+    """The layout that the name of a file stands for, or None."""
     name = name.lower()
     fitting = (lay for end, lay in ENDINGS if name == end or (end[0] == "." and name.endswith(end)))
     return next(fitting, None)
@@ -167,7 +167,7 @@ def _text(
 
 
 def _parquet(source: str, content: Content, request: Request, report: Report) -> pl.DataFrame:
-    """Named columns."""
+    """A parquet file with named columns."""
     file = io.BytesIO(content.data) if content.data else source
     try:
         names = list(pl.read_parquet_schema(file))
@@ -184,13 +184,13 @@ def _parquet(source: str, content: Content, request: Request, report: Report) ->
 
 
 def _json(source: str, content: Content, request: Request, report: Report) -> pl.DataFrame:
-    """One object per line, or a list of objects, with named fields."""
+    """A JSON file: one object per line, or a list of objects."""
     data = sniffing.utf8(pathlib.Path(source), content.data, request.encoding or "utf-8")
     return json_objects.read(source, data, request, report)
 
 
 def _lightgcn(path: str, content: Content, request: Request, report: Report) -> pl.DataFrame:
-    """One line per user: user item item …"""
+    """A file of LightGCN, one line per user: user item item …"""
     data = sniffing.utf8(pathlib.Path(path), content.data, request.encoding or "utf-8")
     lines = [line.split() for line in data.splitlines()]
     for number, line in enumerate(lines, 1):
@@ -225,7 +225,7 @@ def _epinions(path: str, content: Content, request: Request, report: Report) -> 
 
 
 def _npz(path: str, content: Content, request: Request, report: Report) -> pl.DataFrame:
-    """Arrays row, col, rating and is_train, as the Flixster sample has them."""
+    """A .npz file with the arrays row, col, rating and is_train, as the Flixster sample."""
     del request
     try:
         with np.load(io.BytesIO(content.data), allow_pickle=False) as arrays:

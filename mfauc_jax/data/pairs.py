@@ -1,4 +1,4 @@
-"""The rows of a frame → distinct (user, item) pairs: what counts, what is refused and what is merged."""
+"""Distinct (user, item) pairs from the rows of a frame: which rows count, are refused, or are merged."""
 
 from typing import Any, NamedTuple
 
@@ -9,19 +9,19 @@ from jaxtyping import Float, Int, Shaped
 from mfauc_jax.data.catalogue import EVERYTHING, Filter
 from mfauc_jax.data.reading import Report
 
-LONGEST_ID = 1000  # characters
+LONGEST_ID = 1000  # characters in an id
 NOTHING = ("nan", "NaN", "None", "none", "null", "NULL", "<NA>", "NaT", "N/A", "#N/A", "NA")
 
 
 class Pairs(NamedTuple):
-    """Distinct pairs, sorted by user and then by item."""
+    """Distinct (user, item) pairs, sorted by user and then by item."""
 
     users: Int[np.ndarray, " nnz"]  # places in user_ids
     items: Int[np.ndarray, " nnz"]
     user_ids: Shaped[np.ndarray, " m"]  # sorted
     item_ids: Shaped[np.ndarray, " n"]
-    confidence: Float[np.ndarray, " nnz"] | None  # the sum over a pair's rows
-    carried: Shaped[np.ndarray, " nnz"] | None  # the largest of a pair's rows
+    confidence: Float[np.ndarray, " nnz"] | None  # the sum over the rows of each pair
+    carried: Shaped[np.ndarray, " nnz"] | None  # the largest value over the rows of each pair
 
 
 def gather(
@@ -38,12 +38,12 @@ def gather(
 
     Args:
         frame: one row per interaction.
-        report: is told what was left out and merged.
+        report: gets notes about what was left out and merged.
         filter: which ratings are relevant; its minima are not applied here.
-        threshold: the same in words, for messages: "below 4".
-        skip_bad: leave rows out that lack an id or a value that is used, and count them, instead of raising.
-        numerals: ids that are all written as integers become integers; 007 is not.
-        carry: the column whose largest value per pair is kept.
+        threshold: the filter in words, for messages: "below 4".
+        skip_bad: leave out rows that lack an id or a value that is used, and count them, instead of raising.
+        numerals: turn ids into integers if all of them are written as integers; 007 is not.
+        carry: the column of which the largest value per pair is kept.
     """
     frame = usable(frame, report, filter, threshold, skip_bad, carry)
     (user_ids, users), (item_ids, items) = (
@@ -99,7 +99,7 @@ def usable(
 
 
 def _tell_ratings(report: Report) -> None:
-    """A rating that is not used is told, and what to pass to use it."""
+    """Note that a column of ratings is not used, and which option uses it."""
     used = [
         column for kind, column in report.taken.items() if kind in ("user", "item", "confidence")
     ]
@@ -112,12 +112,12 @@ def _tell_ratings(report: Report) -> None:
 
 
 def _ids(source: str, ids: pl.Series) -> pl.Series:
-    """Ids as integers or text; missing ones, of whatever kind, as null."""
+    """Ids as integers or text, with null for missing ids of any kind."""
     if ids.dtype in (pl.Categorical, pl.Enum):
         ids = ids.cast(pl.String)
     if ids.dtype == pl.String:
         return pl.select(pl.when(ids.str.strip_chars() != "").then(ids).alias(ids.name)).to_series()
-    if ids.dtype.is_float():  # what pandas makes of integers among which some are missing
+    if ids.dtype.is_float():  # pandas turns integers into floats if some are missing
         known = ids.fill_nan(None)
         exact = known.cast(pl.Float64)
         whole = exact.is_between(-(2**53), 2**53) & (exact == exact.round())
@@ -136,7 +136,7 @@ def _ids(source: str, ids: pl.Series) -> pl.Series:
 def _bad_rows(
     frame: pl.DataFrame, report: Report, filter: Filter, carry: str | None
 ) -> dict[str, pl.Series]:
-    """What may be wrong with a row → the rows with which it is."""
+    """For each possible fault of a row, which rows have it."""
     bad = {f"no {kind} id": frame[kind].is_null() for kind in ("user", "item")}
     for kind in ("rating", "confidence"):
         if kind not in frame.columns or (kind == "rating" and filter.above is None):
@@ -159,7 +159,7 @@ def _bad_rows(
 def _sound(
     frame: pl.DataFrame, report: Report, bad: dict[str, pl.Series], skip_bad: bool
 ) -> pl.DataFrame:
-    """The rows with which nothing is wrong, or ValueError with the counts, the first row and the fix."""
+    """The rows without a fault; a ValueError gives the counts, the first bad row and the fix."""
     counts = {what: int(rows.sum()) for what, rows in bad.items()}
     if not any(counts.values()):
         return frame
@@ -193,7 +193,7 @@ def _relevant(frame: pl.DataFrame, report: Report, filter: Filter, threshold: st
 
 
 def _encode(report: Report, ids: pl.Series, numerals: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(sorted distinct ids, the place of each id among them)."""
+    """The sorted distinct ids, and the place of each id among them."""
     if ids.dtype == pl.String and numerals:
         whole = ids.cast(pl.Int64, strict=False)
         if not whole.null_count() and (whole.cast(pl.String) == ids).all():  # 007 stays text
@@ -209,7 +209,10 @@ def _encode(report: Report, ids: pl.Series, numerals: bool) -> tuple[np.ndarray,
 
 
 def _check_text(report: Report, ids: pl.Series, rows: pl.Series) -> None:
-    """One huge id would make every one as wide in memory, and NumPy drops zero characters at an id's end."""
+    """Raise ValueError for ids that NumPy cannot hold well, and note ids that look like missing values or floats.
+
+    One huge id would make every id as wide in memory, and NumPy drops zero characters at the end of an id.
+    """
     lengths = ids.str.len_chars()
     at: Any = int(lengths.arg_max() or 0)
     if lengths[at] > LONGEST_ID:

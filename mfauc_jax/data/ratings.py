@@ -86,7 +86,7 @@ def read_ratings(
 
     A pair is relevant if any of its ratings is. `read_ratings("ratings.csv", min_rating=4)` keeps ratings of 4 and
     more; `filter=Filter(above=3, user_min=10)` keeps ratings over 3, and then users with at least ten of them. How
-    the file was understood goes to the log `mfauc_jax`; one warning tells what deserves attention.
+    the file was understood goes to the log `mfauc_jax`; one warning lists what deserves attention.
 
     Args:
         path: .csv, .tsv, .txt or .dat with any usual delimiter, with or without a header; .parquet, .jsonl;
@@ -99,11 +99,11 @@ def read_ratings(
         rating: the same for ratings; in a file without ratings every line is a positive.
         time: the same for times, which `read_timed` reads.
         confidence: name of a column of weights > 0, such as a quantity; those of repeated pairs are added.
-        min_rating: lower ratings are not relevant; by default all are.
+        min_rating: lower ratings are not relevant; None: all are relevant.
         columns: names of the columns of a text file without a header, in order, as "user,item,-,time" or a list.
         delimiter: of a text file; None: recognised.
         encoding: of a text file; None: the layout's own, which is mostly UTF-8.
-        skip_bad: leave rows out that have no id or cannot be read, and count them, instead of raising.
+        skip_bad: leave out rows that have no id or cannot be read, and count them, instead of raising.
         filter: which ratings are relevant, and how many positives users and items must have; by default all.
     """
     named = {"user": user, "item": item, "rating": rating, "time": time, "confidence": confidence}
@@ -150,7 +150,7 @@ def requested(
     filter: Filter = EVERYTHING,
     **named: str | None,
 ) -> tuple[Request, Filter, str]:
-    """How to read a file, which ratings are relevant, and the latter in words; from the options of `read_ratings`."""
+    """The options of `read_ratings` as a request, a filter, and the filter in words for messages."""
     from mfauc_jax.data import frames
 
     for name in named:
@@ -204,7 +204,7 @@ def find(name: str, data_dir: str | os.PathLike) -> list[pathlib.Path]:
 def read_dataset(
     name: str, data_dir: str | os.PathLike, whole: bool = False
 ) -> "tuple[Dataset, pl.DataFrame, Report]":
-    """A data set, its frame, and what there is to tell of it; `whole` as in `Request`."""
+    """A data set, its frame, and the report of the reading; `whole` is as in `Request`."""
     import polars as pl
 
     from mfauc_jax.data import layouts

@@ -1,4 +1,4 @@
-"""One reading of data: what the caller said of it, and what there is to tell when it is done."""
+"""One reading of data: the request of the caller, and the report when it is done."""
 
 import dataclasses
 import logging
@@ -15,27 +15,25 @@ PACKAGE = str(pathlib.Path(__file__).parent.parent)
 
 
 class Request(NamedTuple):
-    """What the caller said of a file; what was not said is recognised."""
+    """What the caller says about a file; what is left out is recognised."""
 
     layout: str | None = None  # one of `layouts.LAYOUTS`
-    columns: Mapping[str, str] = {}  # user, item, rating, time, confidence → the file's name of it
+    columns: Mapping[str, str] = {}  # user, item, rating, time, confidence → the name of the column
     header: tuple[str, ...] | None = None  # names of the columns of a file without a header
     delimiter: str | None = None
     encoding: str | None = None
-    skip_bad: bool = False  # leave lines out that cannot be read, and count them
+    skip_bad: bool = False  # leave out lines that cannot be read, and count them
     needed: tuple[str, ...] = ("user", "item")
-    whole: bool = False  # all columns, under the file's own names and as they are written
+    whole: bool = False  # return all columns, with the names and the text of the file
 
 
 @dataclasses.dataclass
 class Report:
-    """The story of one reading, told once at its end."""
+    """What one reading of data found, which is logged once at its end."""
 
     source: str  # a file, or "the frame"
     call: str = "pass {}"  # how the caller changes an option
-    known: bool = (
-        False  # a data set of the catalogue: what is found in it is no news, and not warned of
-    )
+    known: bool = False  # a data set of the catalogue: notes are logged, without a warning
     taken: dict[str, str] = dataclasses.field(default_factory=dict)  # kind → column
     ratings: list[str] = dataclasses.field(default_factory=list)  # columns that may be ratings
     how: list[str] = dataclasses.field(default_factory=list)  # how the file was understood
@@ -43,15 +41,15 @@ class Report:
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def note(self, text: str, found: int = 1) -> None:
-        """Something that deserves attention, unless it was found 0 times."""
+        """Add a note for the warning, unless `found`, the number of cases, is 0."""
         self.notes += [text] if found else []
 
     def advice(self, option: str) -> str:
-        """How the caller changes an option."""
+        """How the caller sets an option, for messages."""
         return self.call.format(option)
 
     def tell(self, num_users: int, num_items: int, nnz: int) -> None:
-        """One log record, and one warning if there are notes."""
+        """Write one log record, and one warning if there are notes."""
         taken = ", ".join(f"{kind} = {column}" for kind, column in self.taken.items())
         parts = [*([taken] if taken else []), *self.how]
         sizes = f"{self.rows} rows, {num_users} users × {num_items} items, {nnz} positives"
@@ -63,7 +61,7 @@ class Report:
 
 
 def choose(source: str, names: list[str], request: Request, report: Report) -> dict[str, str]:
-    """The column of each kind that is needed; ratings and times that are not needed stay in the file."""
+    """The column of each kind that is needed or requested; the other columns are not read."""
     found = columns.find(source, names, request.columns, request.needed)
     report.ratings = [found["rating"]] if "rating" in found else columns.matching(names, "rating")
     report.taken = {
@@ -73,13 +71,13 @@ def choose(source: str, names: list[str], request: Request, report: Report) -> d
 
 
 def warn(source: str, notes: list[str]) -> None:
-    """One warning of one line, at the caller's line outside this package."""
+    """Issue one warning of one line, which points to the caller's code outside this package."""
     if notes:
         warnings.warn(f"{source}: {'; '.join(notes)}", stacklevel=_outside())
 
 
 def _outside() -> int:
-    """How many frames up the caller of this package is, for `warnings.warn` in `warn`."""
+    """The `stacklevel` of the caller of this package, for `warnings.warn` in `warn`."""
     level, outside, frame = 0, 1, sys._getframe(1)
     while frame is not None:
         level += 1

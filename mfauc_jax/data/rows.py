@@ -1,4 +1,4 @@
-"""The rows of a file that count as positives, with all the columns the file has, for splits that keep them."""
+"""The rows of a file that count as positives, with all columns of the file, for splits that keep them."""
 
 import os
 import warnings
@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # polars is imported by the first file that is read
 
 
 class Rows(NamedTuple):
-    """A polars frame in which text is as the file has it, and which of its columns are which."""
+    """A polars frame with the text of the file, and the names of its columns by kind."""
 
     frame: Any
     columns: dict[str, str]  # user, item, time, … → the name of the column
@@ -41,7 +41,7 @@ def load(name: str, data_dir: str | os.PathLike, rule: Filter) -> Rows:
 def _positive(
     report: Report, frame: "pl.DataFrame", rule: Filter, threshold: str = "", skip_bad: bool = False
 ) -> Rows:
-    """The rows that `read_ratings` would make positives of."""
+    """The rows from which `read_ratings` would make positives."""
     import polars as pl
 
     from mfauc_jax.data import pairs
@@ -79,14 +79,14 @@ def _times(when: "pl.Series", skip_bad: bool) -> "pl.Series":
 def _in_core(
     source: str, users: np.ndarray, items: np.ndarray, rule: Filter
 ) -> tuple[np.ndarray, tuple[int, int, int]]:
-    """The rows whose users and items have enough distinct pairs, and how many users, items and pairs those are."""
+    """Which rows have users and items with enough distinct pairs, and the numbers of users, items and pairs left."""
     m, n = int(users.max()) + 1, int(items.max()) + 1
     distinct, place = np.unique(users * n + items, return_inverse=True)
     if max(rule.user_min, rule.item_min) <= 1:
         return np.ones(len(users), bool), (m, n, len(distinct))
     starts = np.searchsorted(distinct, n * np.arange(m + 1))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what is of no use is told when the halves are read
+        warnings.simplefilter("ignore")  # reading the halves will warn about users without a pair
         X = Interactions.from_csr(starts, distinct % n, n)
     core = splits.in_core(X, rule.user_min, rule.item_min)
     if not core.any():

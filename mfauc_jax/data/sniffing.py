@@ -1,7 +1,7 @@
-"""What a text file does not say of itself: its encoding, its delimiter, and whether line 1 is a header or a row.
+"""What a text file does not declare: its encoding, its delimiter, and whether line 1 is a header or a row.
 
-The latter two are read off the first lines. Where they leave a doubt, a ValueError says what to pass: a row that is
-taken for a header is lost, and a header that is taken for a row is a user nobody knows.
+The delimiter and the header are recognised from the first lines. If they leave a doubt, a ValueError says what to pass,
+because a row taken for a header would be lost, and a header taken for a row would become a false user.
 """
 
 import codecs
@@ -18,10 +18,10 @@ MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", 
 CHUNK = 2**24  # bytes that are decoded at a time
 SNIFFED = (",", ";", "\t", "|", "::")
 WORDS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|", "space": " "}
-SAMPLE, LINES = 2**16, 100  # bytes and lines that are looked at
+SAMPLE, LINES = 2**16, 100  # first bytes and lines from which a file is recognised
 NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*")
 DATE = re.compile(r"\s*\d{4}-\d\d?-\d\d?([T ].*)?")
-EARLIEST = 1e8  # seconds since 1970: a larger number is a time, not a rating
+EARLIEST = 1e8  # seconds since 1970: a larger number counts as a time, not as a rating
 
 
 def utf8(path: pathlib.Path, raw: bytes, encoding: str) -> bytes:
@@ -40,7 +40,7 @@ def utf8(path: pathlib.Path, raw: bytes, encoding: str) -> bytes:
 
 
 def _transcoded(path: pathlib.Path, raw: bytes, encoding: str) -> bytes:
-    """Decoded piece by piece, so that no second copy of a large file is made only to check it."""
+    """The content as UTF-8, decoded in pieces, so that checking a large file makes no second copy of it."""
     try:
         codec = codecs.lookup(encoding)
         decoder = codec.incrementaldecoder() if codec._is_text_encoding else None  # type: ignore[attr-defined]
@@ -68,7 +68,7 @@ def _transcoded(path: pathlib.Path, raw: bytes, encoding: str) -> bytes:
 
 
 def delimiter(said: str) -> str:
-    """The delimiter that an option means: itself, or its name."""
+    """The delimiter that an option gives, as itself or by name."""
     found = WORDS.get(said.lower(), said)
     if not found or any(c in found for c in '\r\n"'):
         raise ValueError(
@@ -78,13 +78,13 @@ def delimiter(said: str) -> str:
 
 
 def spoken(separator: str) -> str:
-    """A delimiter as one can read it."""
+    """The name of a delimiter for messages, such as tab."""
     names = {mark: word for word, mark in WORDS.items() if word != "\\t"}
     return names.get(separator, separator)
 
 
 def sample(data: bytes) -> str:
-    """The first lines, whole."""
+    """The first lines of a file; the last of them is whole."""
     text = data[:SAMPLE]
     if len(data) > SAMPLE:
         text = text[: text.rfind(b"\n") + 1] or text
@@ -92,7 +92,7 @@ def sample(data: bytes) -> str:
 
 
 def rows(text: str, separator: str, quote: str | None) -> list[list[str]]:
-    """The first lines' fields, without blank lines; none if the quotes do not close."""
+    """The fields of the first lines, without blank lines; no rows if the quotes do not close."""
     if quote and len(separator) == 1:
         try:
             reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quotechar=quote)
@@ -105,14 +105,14 @@ def rows(text: str, separator: str, quote: str | None) -> list[list[str]]:
 
 
 def separator(source: str, text: str, usual: str, quote: str | None) -> str:
-    """The delimiter that gives the first lines one number of fields, two or more.
+    """The delimiter that divides all of the first lines into the same number of fields, two or more.
 
     Args:
         source: the file, for messages.
         text: its first lines.
-        usual: what the file's name stands for, "" if for nothing; taken where the lines differ in length, so that
-            they can be shown to be faulty.
-        quote: what fields may be put in that contain the delimiter.
+        usual: the delimiter that the file's name suggests, or ""; it is taken if the lines differ in their number of
+            fields, so that the faulty ones can be shown.
+        quote: the character around fields that contain the delimiter.
     """
     found = {mark: rows(text, mark, quote) for mark in SNIFFED}
     even = [m for m, r in found.items() if len({len(row) for row in r}) == 1 and len(r[0]) > 1]
@@ -143,7 +143,7 @@ def tells(fields: list[str]) -> bool:
 
 
 def has_header(source: str, lines: list[list[str]], requested: Mapping[str, str]) -> bool:
-    """Whether the first line names the columns, from the first lines and the names the caller gave."""
+    """Whether the first line names the columns, judged from the first lines and the names that the caller gave."""
     first, rest = [field.strip() for field in lines[0]], lines[1:]
     if tells(first) or any(name in first for name in requested.values()):
         return True
@@ -195,7 +195,7 @@ def by_position(source: str, lines: list[list[str]]) -> list[str]:
 
 
 def is_value(field: str) -> bool:
-    """Whether a field is a number or a date, which no column is called."""
+    """Whether a field is a number or a date, and so not the name of a column."""
     return bool(NUMBER.fullmatch(field) or DATE.fullmatch(field))
 
 

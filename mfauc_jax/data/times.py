@@ -96,9 +96,10 @@ def unreadable(texts: Iterable[str | None]) -> set[str]:
     """The texts that are no times: not numbers, or not ISO dates, whichever are fewer."""
     counts = Counter(text for text in texts if text is not None)
     no_numbers = {text for text in counts if _number(text) is None}
-    no_dates = {text for text in no_numbers and counts if _microseconds(text) is None}
-    rows = [sum(counts[text] for text in failed) for failed in (no_numbers, no_dates)]
-    return no_numbers if not no_numbers or rows[0] < rows[1] else no_dates
+    if not no_numbers:
+        return set()
+    no_dates = {text for text in counts if _microseconds(text) is None}
+    return min(no_dates, no_numbers, key=lambda failed: sum(counts[text] for text in failed))
 
 
 def _from_text(name: str, texts: list[str | None]) -> Times:

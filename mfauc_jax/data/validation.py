@@ -1,4 +1,4 @@
-"""Input data that cannot be interactions are refused here, with the value at fault and what to do about it."""
+"""Validation of input data: errors name the faulty value and the fix."""
 
 import math
 from typing import Any
@@ -13,7 +13,7 @@ FIX_BINARY = (
 
 
 def ids(kind: str, given: Any) -> Shaped[np.ndarray, " rows"]:
-    """Ids as a vector of integers or of text."""
+    """`given` as a vector of integer or text ids; an error names the first bad id."""
     ids = np.array(given, object) if isinstance(given, list | tuple) else np.asarray(given)
     if ids.ndim != 1:
         raise ValueError(f"{kind} ids have shape {ids.shape}; they must be one vector")
@@ -52,7 +52,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def values(values: np.ndarray, rows: np.ndarray, cols: np.ndarray, binary: bool) -> None:
-    """Values of X are 0 or 1, or weights ≥ 0."""
+    """Raise ValueError unless the values of X are 0 or 1 or, if not `binary`, weights ≥ 0."""
     for wrong, why in (
         (~np.isfinite(values), "is not finite: drop or repair it"),
         (values < 0, f"is negative: {FIX_BINARY}"),
@@ -69,7 +69,7 @@ def values(values: np.ndarray, rows: np.ndarray, cols: np.ndarray, binary: bool)
 
 
 def size(m: int, n: int, nnz: int) -> None:
-    """X is neither empty nor too large for its indices."""
+    """Raise ValueError if X is empty, or too large for int32 indices."""
     if m < 1 or n < 1 or nnz == 0:
         raise ValueError(f"X is empty ({m} × {n}, {nnz} positives): nothing to learn from")
     if nnz >= 2**31 or m >= 2**31 or n >= 2**31:
@@ -79,7 +79,7 @@ def size(m: int, n: int, nnz: int) -> None:
 
 
 def csr(indptr: Any, indices: Any, num_items: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """The row of every positive, its item and the number of rows, of CSR arrays that are sorted and distinct."""
+    """The row and the item of every positive, and the number of rows, of CSR arrays; errors if they are not sound."""
     indptr, indices = np.asarray(indptr), np.asarray(indices)
     for name, array in (("indptr", indptr), ("indices", indices)):
         if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
