@@ -252,6 +252,11 @@ FRAMES = {
         "user = user, item = item; 4 rows, 4 users × 3 items, 4 positives",
         {("007", "tea"), ("7", "jam"), ("7.0", "tea"), ("+7", "rye")},
     ),
+    "integers as text": Case(
+        {"user": ["1", "1", "2", "3"], "item": ITEMS},
+        f"user = user, item = item; {SIZES}",
+        {("1", "tea"), ("1", "jam"), ("2", "tea"), ("3", "rye")},
+    ),
     "no rows": Case(
         {"user": [], "item": []}, "the frame has no ratings: nothing to learn from", None
     ),
@@ -358,6 +363,13 @@ FILES = {
     "commas in a tsv": Case(plain(), NAMED, name="likes.tsv"),
     "decimal commas": Case(
         EUROPE, f"user = customer, item = item; separated by semicolon; {SIZES}"
+    ),
+    "decimal commas, and one in the header": Case(
+        EUROPE.replace("price", "price, EUR"),
+        f"user = customer, item = item; separated by semicolon; {SIZES}",
+    ),
+    "semicolons, and a short line": Case(
+        plain(";") + "dee\n", "line 6: 1 columns instead of 2 (user, item)", None
     ),
     "spaces, said": Case(
         plain(" "),
@@ -890,6 +902,15 @@ def test_confidence_reaches_the_model(tmp_path):
         assert run(*argv).code == 0
     assert np.asarray(fitted[0].confidence).tolist() == [2.0, 5.0, 4.0, 3.0]
     assert np.asarray(MFAUC.load(tmp_path / "m").train_.confidence).tolist() == [2.0, 5.0, 4.0, 3.0]
+
+
+def test_confidence_is_described(tmp_path):
+    (tmp_path / "a.csv").write_text(text(header="user,item,quantity"))
+    described = ("data", "describe", tmp_path / "a.csv")
+    weighted = run(*described, "--confidence_column", "quantity")
+    words = "least 2, quarter 2, median 3, three quarters 4, most 5"
+    assert f"confidence of one positive: {words}\n" in weighted.out
+    assert "confidence" not in run(*described).out
 
 
 def test_selection_takes_confidence(tmp_path, monkeypatch):

@@ -118,15 +118,10 @@ def describe(args: argparse.Namespace) -> None:
         "density": X.nnz / (X.num_users * X.num_items),
     }
     for kind, counts in lengths.items():
-        quantiles = np.quantile(counts, [0, 0.25, 0.5, 0.75, 1], method="lower")
-        summary[f"positives_of_{kind}"] = dict(
-            zip(
-                ("least", "quarter", "median", "three_quarters", "most"),
-                quantiles.tolist(),
-                strict=True,
-            )
-        )
+        summary[f"positives_of_{kind}"] = _quantiles(counts)
         summary[f"{kind}_ids"] = id_columns.of(X, kind)[:3].tolist()
+    if X.confidence is not None:
+        summary["confidence"] = _quantiles(np.asarray(X.confidence, np.float64))
     if args.format == "json":
         print(output.as_json(summary))
         return
@@ -134,10 +129,21 @@ def describe(args: argparse.Namespace) -> None:
         f"{X.num_users} users × {X.num_items} items, {X.nnz} positives ({100 * summary['density']:.3g} %)"
     )
     for kind in lengths:
-        numbers = summary[f"positives_of_{kind}"]
-        text = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in numbers.items())
+        text = _in_words(summary[f"positives_of_{kind}"])
         ids = ", ".join(map(repr, map(str, summary[f"{kind}_ids"])))
         print(f"positives of one {kind}: {text}; {kind} ids: {ids}, …")
+    if "confidence" in summary:
+        print(f"confidence of one positive: {_in_words(summary['confidence'])}")
+
+
+def _quantiles(values: np.ndarray) -> dict[str, float]:
+    names = ("least", "quarter", "median", "three_quarters", "most")
+    found = np.quantile(values, [0, 0.25, 0.5, 0.75, 1], method="lower")
+    return dict(zip(names, found.tolist(), strict=True))
+
+
+def _in_words(quantiles: dict[str, float]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {count:g}" for name, count in quantiles.items())
 
 
 def split(args: argparse.Namespace) -> None:

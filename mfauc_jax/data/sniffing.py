@@ -117,8 +117,7 @@ def separator(source: str, text: str, usual: str, quote: str | None) -> str:
     found = {mark: rows(text, mark, quote) for mark in SNIFFED}
     even = [m for m, r in found.items() if len({len(row) for row in r}) == 1 and len(r[0]) > 1]
     telling = [m for m, r in found.items() if r and tells(r[0])]
-    both = [mark for mark in even if mark in telling]
-    for marks in (both, even, telling):
+    for marks in (even, telling):
         if len(marks) == 1:
             return marks[0]
     if len(even) > 1:
