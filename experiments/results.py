@@ -15,7 +15,6 @@ import platform
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -23,7 +22,7 @@ from typing import Any
 import jax
 
 from mfauc_jax import MFAUC
-from mfauc_jax._core import settings
+from mfauc_jax._core import atomic, settings
 
 VERSIONED = ("jax", "optax", "numpy", "scipy", "implicit", "lightfm-next", "recometrics")
 
@@ -58,10 +57,9 @@ def write(path: str | os.PathLike, config: Any, records: Iterable[dict]) -> None
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     header = {"config": dataclasses.asdict(config), **provenance()}
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+    with atomic.text_file(path) as file:
         for record in records:
             file.write(json.dumps({**record, **header}, sort_keys=True) + "\n")
-    os.replace(file.name, path)
 
 
 def read(path: str | os.PathLike) -> list[dict]:

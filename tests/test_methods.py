@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import bench_baselines, methods
+from experiments import bench_baselines, methods, paper
 from mfauc_jax import Interactions
 from mfauc_jax._core.factors import Factors
 
@@ -19,22 +19,14 @@ def X():
     return Interactions.from_scipy(groups * (rng.random((30, 24)) < 0.7))
 
 
-def test_the_papers_rows_are_there():
-    printed = [
-        "SoftImpute",
-        "WRMF",
-        "MFAUC hinge",
-        "MFAUC square",
-        "MFAUC sigmoid",
-        "MFAUC logistic",
-        "MFAUC tanh ρ=0.5",
-        "MFAUC tanh ρ=1.0",
-        "MFAUC tanh ρ=2.0",
-        "MFAUC tanh ρ=5.0",
-    ]
+def test_every_row_the_paper_prints_can_be_fitted_in_both_settings():
+    """Kills: a row left out, misnamed, or called the paper's although it prints no such row."""
+    printed = {
+        row for table in (paper.TABLE_2, paper.TABLE_4) for rows in table.values() for row in rows
+    }
     for rows in methods.SETTINGS.values():
-        assert [name for name, method in rows.items() if method.in_paper] == printed
-    assert methods.WRMF_REGS == (2.0, 0.5, 0.125, 2**-5, 2**-7, 2**-9, 2**-11)
+        assert {name for name, method in rows.items() if method.in_paper} == printed
+        assert all(callable(rows[name].fit) and rows[name].grid for name in printed)
 
 
 def test_importing_the_rows_leaves_the_choice_of_devices_open():
