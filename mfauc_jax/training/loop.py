@@ -21,7 +21,6 @@ from mfauc_jax.training.checkpoints import Kept, States
 from mfauc_jax.training.interrupts import Interrupts
 from mfauc_jax.training.watch import Watcher
 
-
 COLLAPSED = 1e-6  # scores below this are zero in all but name
 
 
