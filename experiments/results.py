@@ -65,7 +65,15 @@ def write(path: str | os.PathLike, config: Any, records: Iterable[dict]) -> None
 def read(path: str | os.PathLike) -> list[dict]:
     """The records of a file; a last line that a kill cut short is not one."""
     whole = pathlib.Path(path).read_bytes().rpartition(b"\n")[0]
-    return [json.loads(line) for line in whole.decode().splitlines() if line]
+    records = []
+    for number, line in enumerate(whole.split(b"\n"), 1):
+        try:
+            records += [json.loads(line)] if line else []
+        except ValueError as error:
+            raise ValueError(
+                f"{path}: line {number} is no record ({error}): mend or delete it"
+            ) from None
+    return records
 
 
 class Enough(Exception):  # noqa: N818  # not an error: what was wanted

@@ -321,6 +321,7 @@ def test_a_digest_knows_the_places_the_confidences_and_the_ids():
     data = [X, quiet(DENSE[::-1]), quiet(DENSE[:, ::-1]), quiet(swapped(DENSE))]
     data += [quiet(WEIGHTED, confidence=True), named(USERS, ITEMS), named(USERS[::-1], ITEMS)]
     data += [named(range(24), range(18)), named(range(1, 25), range(18))]
+    data += [quiet(np.pad(DENSE, pad)) for pad in (((0, 1), (0, 0)), ((0, 0), (0, 1)))]
     found = [digest(one) for one in data]
     assert len(set(found)) == len(data)
     assert digest(quiet(DENSE)) == found[0] and all(len(one) == 32 for one in found)

@@ -228,11 +228,21 @@ def test_a_second_call_repeats_nothing_and_a_killed_one_goes_on(tmp_path, scored
     again = run()
     assert len(scored) == 5
     assert again.table == first.table and again.best == first.best
-    lines = [p.read_text().splitlines() for p in sorted((tmp_path / "kept").glob("cell-*.jsonl"))]
+    files = sorted((tmp_path / "kept").glob("cell-*.jsonl"))
+    lines = [p.read_text().splitlines()[:-1] for p in files]  # the last line is a checksum
     assert [json.loads(line) for part in lines for line in part] == first.table
+    files[2].write_text(files[2].read_text().replace("0.", "0.1", 1))
+    with pytest.warns(
+        UserWarning, match=r"cell-0002.jsonl is damaged: this cell is computed again"
+    ):
+        assert run().table == first.table
+    assert len(scored) == 6 and run().table == first.table
     with pytest.raises(ValueError, match=r"holds another selection .criterion"):
         run(criterion="f1@5")
-    assert run(folder=None).best == first.best and len(scored) == 9
+    assert run(folder=None).best == first.best and len(scored) == 10
+    (tmp_path / "kept" / "selection.json").write_bytes(b'{"data": "\xff')
+    with pytest.raises(ValueError, match=r"selection.json is damaged .*delete the folder"):
+        run()
 
 
 def test_the_authors_two_stages(tmp_path):

@@ -8,7 +8,7 @@ from mfauc_jax.data.interactions import Interactions
 
 
 def digest(X: Interactions) -> str:
-    """A digest of the positives with their places, confidences and ids, over all processes, in hexadecimal.
+    """A digest of the shape, and of the positives with their places, confidences and ids, over all processes, in hexadecimal.
 
     The users of the processes follow one another, so the same users in the same order give the same digest, however
     they are cut over processes.
@@ -21,6 +21,8 @@ def digest(X: Interactions) -> str:
     if X.confidence is not None:
         columns.append(np.asarray(X.confidence, np.float64))
     parts = [digests.entries(*columns)]
+    if me == 0:
+        parts.append(digests.entries(*([size] for size in (int(counts.sum()), X.num_items, 3))))
     if X.user_ids is not None:
         places = np.arange(first, first + X.num_users)
         parts.append(digests.entries(places, digests.texts(X.user_ids), np.ones_like(places)))

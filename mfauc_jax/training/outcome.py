@@ -5,12 +5,13 @@ import json
 import math
 import os
 import pathlib
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from mfauc_jax._core import atomic
+from mfauc_jax._core import atomic, digests
 
 MINIMISED = ("objective",)  # of every other criterion the largest wins
 
@@ -201,7 +202,12 @@ class Cells:
         file = self._folder / "selection.json"
         if not file.exists():
             atomic.write_text(file, json.dumps(here, sort_keys=True))
-        there = json.loads(file.read_text())
+        try:
+            there = dict(json.loads(file.read_text("utf-8")))
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"{file} is damaged ({error}): delete the folder to start again"
+            ) from None
         for name in sorted(here.keys() | there.keys()):
             if there.get(name) != here.get(name):
                 raise ValueError(
@@ -210,19 +216,22 @@ class Cells:
                 )
 
     def read(self, place: int) -> list[dict[str, Any]] | None:
-        """The records of cell `place`, or None if it is not finished."""
+        """The records of cell `place`, or None if it is not finished, or damaged: then it is computed again."""
         file = self._file(place)
         if file is None or not file.exists():
             return None
-        return [json.loads(line) for line in file.read_text().splitlines()]
+        *lines, checksum = file.read_bytes().decode("utf-8", "replace").split("\n")
+        if checksum != digests.text("\n".join(lines)):
+            warnings.warn(f"{file} is damaged: this cell is computed again", stacklevel=3)
+            return None
+        return [json.loads(line) for line in lines]
 
     def write(self, place: int, records: list[dict[str, Any]]) -> None:
-        """Keep the records of cell `place`."""
+        """Keep the records of cell `place`, with their checksum in the last line."""
         file = self._file(place)
         if file is not None:
-            atomic.write_text(
-                file, "".join(json.dumps(record, default=_named) + "\n" for record in records)
-            )
+            lines = "\n".join(json.dumps(record, default=_named) for record in records)
+            atomic.write_text(file, f"{lines}\n{digests.text(lines)}")
 
     def _file(self, place: int) -> pathlib.Path | None:
         return None if self._folder is None else self._folder / f"cell-{place:04d}.jsonl"

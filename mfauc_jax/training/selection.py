@@ -7,7 +7,6 @@ criterion nan: it does not disturb the others and is never chosen.
 """
 
 import dataclasses
-import hashlib
 import itertools
 import math
 import os
@@ -23,6 +22,7 @@ from tqdm import tqdm
 from mfauc_jax._core import registry
 from mfauc_jax._core.settings import Settings
 from mfauc_jax.data import splits as splitting
+from mfauc_jax.data.digest import digest
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.splits import Split
 from mfauc_jax.evaluation import formulas
@@ -74,6 +74,8 @@ def select(
         folder,
         {
             "model": model.describe(),
+            "formulas": model.describe(identity=True),
+            "float": str(jax.dtypes.canonicalize_dtype(float)),
             "grid": dict(grid),
             "criterion": formulas.name_of(criterion),
             "data": digest(X),
@@ -250,13 +252,6 @@ def grid_points(model: Any, grid: Mapping[str, Any]) -> list[dict[str, Any]]:
     for point in points:
         model.with_params(**point)  # raises for a bad name or value before anything is fitted
     return points
-
-
-def digest(X: Interactions) -> str:
-    """A fingerprint of the positives: their shape and a hash."""
-    arrays = (X.indptr, X.indices) + (() if X.confidence is None else (X.confidence,))
-    joined = b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)
-    return f"{X.num_users} × {X.num_items}, {hashlib.sha256(joined).hexdigest()[:16]}"
 
 
 def _splits(key, X, splits, per_user, folds) -> list[Split]:
