@@ -134,7 +134,7 @@ def _users(model: Recommender, users: Any, options: Mapping[str, Any] | None = N
     m, names = len(model.user_factors_), model.train_.user_ids
     if users is None:
         return np.arange(m) if names is None else names
-    users, unknown = np.atleast_1d(users), (options or {}).get("unknown", "raise")
+    users, unknown = ids.requested(users), (options or {}).get("unknown", "raise")
     ids.check_unknown(unknown, "raise", "skip", "popular")
     if unknown == "raise":
         ids.places("user", names, users, m)

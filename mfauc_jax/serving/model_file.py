@@ -24,6 +24,7 @@ import numpy as np
 from mfauc_jax._core import atomic, functions, settings
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import Spec
+from mfauc_jax.data import validation
 from mfauc_jax.data.interactions import Interactions
 
 FORMAT, VERSION = "mfauc_jax model", (2, 0)
@@ -219,7 +220,7 @@ def _packed(name: str, ids: np.ndarray | None) -> dict[str, np.ndarray]:
     if ids is None:
         return {}
     if ids.dtype.kind in "iu":
-        return {name: ids.astype(np.uint64 if ids.dtype == np.uint64 else np.int64)}
+        return {name: validation.int64(name, ids)}
     if ids.dtype.kind != "U":
         raise TypeError(f"{name} are {ids.dtype}: a model file holds integers or strings")
     words = [str(word).encode("utf-8", "surrogatepass") for word in ids]
@@ -229,6 +230,7 @@ def _packed(name: str, ids: np.ndarray | None) -> dict[str, np.ndarray]:
 
 def _unpacked(name: str, tensors: dict[str, np.ndarray], size: int) -> np.ndarray | None:
     ids = tensors.get(name)
+    ids = None if ids is None else validation.int64(name, ids)
     if f"{name}.offsets" in tensors:
         blob, offsets = tensors[f"{name}.bytes"].tobytes(), tensors[f"{name}.offsets"].tolist()
         pairs = itertools.pairwise(offsets)
