@@ -335,7 +335,9 @@ def test_one_long_id_does_not_make_all_of_them_wide():
 
 
 def test_a_parquet_file_of_large_integers_is_read_as_text_as_a_csv_is(tmp_path):
-    frame = pl.DataFrame({"user": [1, LARGE], "item": [1, 2]}, {"user": pl.UInt64, "item": pl.UInt8})
+    frame = pl.DataFrame(
+        {"user": [1, LARGE], "item": [1, 2]}, {"user": pl.UInt64, "item": pl.UInt8}
+    )
     frame.write_parquet(tmp_path / "a.parquet")
     frame.write_csv(tmp_path / "a.csv")
     for name in ("a.parquet", "a.csv"):

@@ -1,6 +1,6 @@
 """Distinct (user, item) pairs from the rows of a frame: which rows count, are refused, or are merged."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl

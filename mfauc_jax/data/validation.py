@@ -50,7 +50,7 @@ def ids(kind: str, given: Any) -> Shaped[np.ndarray, " rows"]:
 
 def int64(kind: str, ids: np.ndarray) -> np.ndarray:
     """Integers as int64, which holds −1 for "no item"; a ValueError names the first that is too large."""
-    if ids.dtype == object or ids.dtype == np.uint64:
+    if ids.dtype in (object, np.uint64):
         large = next((x for x in ids.tolist() if not -(2**63) <= int(x) < 2**63), None)
         if large is not None:
             raise ValueError(

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from mfauc_jax._core import atomic, functions, settings
+from mfauc_jax._core import atomic, functions, host, settings
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import Spec
 from mfauc_jax.data import validation
@@ -100,6 +100,7 @@ def _write_safetensors(
 
 def read(path: str | os.PathLike) -> Contents:
     """The contents of a model file, which are checked; a `ModelFileError` says what is wrong."""
+    host.check_fork()
     tensors, metadata = _open(path)
     if metadata.get("format") != FORMAT:
         raise ModelFileError(f"{path} is a safetensors file, but not a model of mfauc_jax")
