@@ -60,7 +60,7 @@ def _unknown(kind: str, bad: np.ndarray) -> str:
 def requested(given: Any) -> np.ndarray:
     """The ids of a request as an array of at least one axis; ids that NumPy would change stay Python objects.
 
-    `np.asarray` makes "a" of "a" and a zero character, "1" of the 1 in ["x", 1], and a float of the 2**63 in [−1, 2**63].
+    `np.asarray` drops zero characters at the end, and makes text of the 1 in ["x", 1] and floats of [−1, 2**63].
     """
     given = [given] if isinstance(given, str | int) else given
     if not isinstance(given, list | tuple):
