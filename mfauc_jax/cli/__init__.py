@@ -25,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore" if args.quiet else "default")
             warnings.showwarning = lambda message, *_, **__: note(args, f"note: {message}")
+            options.refuse_same(args)
             _set_up_jax(args)
             code = args.run(args) or 0
         sys.stdout.flush()
