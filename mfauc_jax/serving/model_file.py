@@ -203,6 +203,8 @@ def _header(
         metadata = header.pop("__metadata__", {})
         if not all(isinstance(text, str) for text in metadata.values()):
             raise TypeError("its metadata are not text")
+        if not all(isinstance(entry, dict) for entry in header.values()):
+            raise TypeError("its header does not describe tensors")
     except UNSOUND as error:
         raise ModelFileError(
             f"{path} is no model file, or its beginning is damaged: it cannot be read as safetensors "
