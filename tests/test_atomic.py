@@ -215,6 +215,10 @@ def test_a_file_is_a_left_over_if_nobody_can_be_writing_it(tmp_path):
             left_over(tmp_path, "another.host", 1, age=2 * atomic.DAY),
         ]
         kept = [left_over(tmp_path, here, os.getpid()), left_over(tmp_path, "another.host", 1)]
+        gone.append(left_over(tmp_path, here, zombie.pid))  # a folder of a download
+        gone[-1].unlink()
+        gone[-1].mkdir()
+        (gone[-1] / "ratings.csv").touch()
         locked = left_over(tmp_path, here, zombie.pid)  # as of a live process of another container
         with locked.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH)

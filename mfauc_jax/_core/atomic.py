@@ -13,6 +13,7 @@ import errno
 import os
 import pathlib
 import re
+import shutil
 import socket
 import stat
 import time
@@ -136,8 +137,7 @@ def save_figure(figure: Any, path: str | os.PathLike, **options: Any) -> None:
 
 @contextlib.contextmanager
 def _new_file_beside(path: str | os.PathLike, target: pathlib.Path) -> Iterator[pathlib.Path]:
-    name = f".mfauc-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}.tmp"
-    temporary = target.with_name(name)
+    temporary = target.with_name(_new_name())
     remove_left_over(target.parent)  # first, for the disk may be full of them
     try:
         file = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)  # umask applies
@@ -152,8 +152,28 @@ def _new_file_beside(path: str | os.PathLike, target: pathlib.Path) -> Iterator[
         temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def temporary_folder(parent: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A new folder in `parent`, which is removed at the end unless it was renamed."""
+    remove_left_over(parent)
+    made = parent / _new_name()
+    made.mkdir()
+    file = os.open(made, os.O_RDONLY) if fcntl else None  # Windows opens no folders
+    try:
+        _is_locked(file, shared=True)
+        yield made
+    finally:
+        if file is not None:
+            os.close(file)
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _new_name() -> str:
+    return f".mfauc-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}.tmp"
+
+
 def remove_left_over(folder: pathlib.Path) -> None:
-    """Remove the temporary files that killed processes left in a folder, never one that is being written.
+    """Remove the temporary files and folders that killed processes left in a folder, never one that is being written.
 
     A file that is being written is locked. A process of this machine is dead if its number is free, is a zombie's, or
     was given to a process that started after the last change of the file. A file of another machine is given up after
@@ -173,15 +193,19 @@ def remove_left_over(folder: pathlib.Path) -> None:
                     continue
                 file = os.open(folder / name, os.O_RDONLY)
                 try:
-                    if not _is_locked(file):
+                    if _is_locked(file):
+                        continue
+                    if (folder / name).is_dir():
+                        shutil.rmtree(folder / name, ignore_errors=True)
+                    else:
                         (folder / name).unlink(missing_ok=True)
                 finally:
                     os.close(file)
 
 
-def _is_locked(file: int, shared: bool = False) -> bool:
+def _is_locked(file: int | None, shared: bool = False) -> bool:
     """Whether somebody else holds a lock on an open file; if not, lock it here, until it is closed."""
-    if fcntl is None:
+    if fcntl is None or file is None:
         return False
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

@@ -11,7 +11,6 @@ import os
 import pathlib
 import shutil
 import stat
-import tempfile
 import urllib.error
 import urllib.request
 import zipfile
@@ -20,6 +19,7 @@ from typing import NamedTuple
 
 import tqdm
 
+from mfauc_jax._core import atomic
 from mfauc_jax.data import ratings, reading
 from mfauc_jax.data.catalogue import DATASETS, Dataset
 
@@ -81,18 +81,17 @@ def download(
         part = data_dir / f".{name}.{file}.part"
         _fetch(address, part, max_bytes, timeout, dataset)
         parts.append((file, part))
-    unpacked = pathlib.Path(tempfile.mkdtemp(prefix=f".{name}.", dir=data_dir))
+    folder = data_dir / name
     try:
-        for file, part in parts:
-            if file.endswith(".zip"):
-                _unpack(part, unpacked, dataset, max_bytes)
-            else:
-                shutil.copyfile(part, unpacked / file)
-        result = _verify(name, [unpacked / file for file in _ratings_in(unpacked, dataset)])
-        folder = data_dir / name
-        _move(unpacked, folder, last=set(result.sha256))
+        with atomic.temporary_folder(data_dir) as unpacked:
+            for file, part in parts:
+                if file.endswith(".zip"):
+                    _unpack(part, unpacked, dataset, max_bytes)
+                else:
+                    shutil.copyfile(part, unpacked / file)
+            result = _verify(name, [unpacked / file for file in _ratings_in(unpacked, dataset)])
+            _move(unpacked, folder, last=set(result.sha256))
     finally:
-        shutil.rmtree(unpacked, ignore_errors=True)
         for _, part in parts:  # sound or not, it was used: the next call starts afresh
             part.unlink(missing_ok=True)
     return _told(name, result._replace(folder=folder))
