@@ -22,6 +22,7 @@ import numpy as np
 
 import mfauc_jax as mf
 from experiments import flags, measure, results
+from mfauc_jax._core import atomic
 from mfauc_jax.data import splits, synthetic
 from mfauc_jax.objective import exact
 from mfauc_jax.solvers import base
@@ -210,7 +211,7 @@ def draw(records: list[dict], path: pathlib.Path) -> None:
     )
     axes.legend(frameon=False)
     for suffix in (".png", ".pdf"):
-        figure.savefig(path.with_suffix(suffix), dpi=160)
+        atomic.save_figure(figure, path.with_suffix(suffix), dpi=160)
     plt.close(figure)
 
 

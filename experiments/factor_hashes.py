@@ -39,6 +39,7 @@ from mfauc_jax import (
     selection,
     weightings,
 )
+from mfauc_jax._core import atomic
 from mfauc_jax.data import splits
 
 PAPER_LOSSES = tuple(losses.PAPER_LOSSES)
@@ -182,7 +183,7 @@ def main(config: Config) -> int:
     if missing:
         print(f"not computed here: {', '.join(sorted(missing))}")
     if config.out:
-        pathlib.Path(config.out).write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        atomic.write_text(config.out, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     return 0 if equal and not missing else 1
 
 

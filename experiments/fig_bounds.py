@@ -24,6 +24,7 @@ import matplotlib.pyplot as plt
 from matplotlib import ticker
 
 from experiments import flags, results
+from mfauc_jax._core import atomic
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.certify import bounds, held_out, spectral
 from mfauc_jax.certify.rademacher import SYMMETRISATIONS, bound_terms, expected_norm
@@ -211,7 +212,7 @@ def draw(records: list[dict], out: str) -> list[pathlib.Path]:
         for suffix in ("png", "pdf"):
             path = pathlib.Path(out) / f"{name}.{suffix}"
             path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=200, bbox_inches="tight")
+            atomic.save_figure(figure, path, dpi=200, bbox_inches="tight")
             paths.append(path)
         plt.close(figure)
     return paths

@@ -18,6 +18,7 @@ from experiments.variants import (
     TARGETS,
     TITLES,
 )
+from mfauc_jax._core import atomic
 from mfauc_jax.evaluation import significance
 
 COLUMNS = {"p@1": "precision@1", "p@3": "precision@3", "p@5": "precision@5", "AUC": "auc"}
@@ -200,5 +201,5 @@ def write_tables(records: list[dict], out: str | pathlib.Path) -> pathlib.Path:
         mark.format("start", k) + f"\n{t}\n\n" + mark.format("end", k) for k, t in tables.items()
     )
     path = pathlib.Path(out) / "study_top.md"
-    path.write_text("\n".join(text))
+    atomic.write_text(path, "\n".join(text))
     return path

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from experiments import comparison, fig_roc, fig_timings, paper, results, targets
 from experiments.comparison import Row
+from mfauc_jax._core import atomic
 
 ONE = "The paper's AUC compares a held-out item with one random negative: ± .005 by chance alone."
 
@@ -41,8 +42,8 @@ def write(folder: str | pathlib.Path, failed: Sequence[str] = ()) -> list[pathli
     if failed:
         first.text.append(f"Failed in this run, and not in this report: {', '.join(failed)}.")
     page, plain = folder / "report.html", folder / "RESULTS.md"
-    page.write_text(_html([first, *made], folder))
-    plain.write_text(_markdown([first, *made], folder))
+    atomic.write_text(page, _html([first, *made], folder))
+    atomic.write_text(plain, _markdown([first, *made], folder))
     return [page, plain]
 
 
@@ -269,13 +270,22 @@ BUILDERS: dict[str, Any] = {
 def _markdown(sections: list[Section], folder: pathlib.Path) -> str:
     lines = []
     for level, s in zip(("#", *["##"] * len(sections)), sections, strict=False):
-        lines += [f"{level} {s.title}", "", *(f"{t}\n" for t in s.text)]
+        title = _escaped(s.title)
+        lines += [f"{level} {title}", "", *(f"{_escaped(t)}\n" for t in s.text)]
         if s.figure and (folder / f"{s.figure}.png").exists():
-            lines += [f"![{s.title}]({s.figure}.png)", ""]
+            lines += [f"![{title}]({s.figure}.png)", ""]
         if s.rows:
-            lines += ["| " + " | ".join(s.head) + " |", "| --- " * len(s.head) + "|"]
-            lines += ["| " + " | ".join(row) + " |" for row in s.rows] + [""]
+            lines += [_row(s.head), "| --- " * len(s.head) + "|", *map(_row, s.rows), ""]
     return "\n".join(lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_escaped(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _escaped(text: str) -> str:
+    """The text on one line, in which a name cannot be taken for HTML."""
+    return html.escape(" ".join(text.splitlines()), quote=False)
 
 
 CSS = """body{font:15px/1.45 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#222}

@@ -95,8 +95,6 @@ class Cells:
         if self.path.exists():
             records = read(self.path)
             self._kept = {r["cell"]: r for r in records if "cell" in r}
-            size = self.path.read_bytes().rfind(b"\n") + 1
-            os.truncate(self.path, size)  # the next line must begin a line
 
     def run(self, jobs: Sequence[dict], work: Callable[[dict], dict]) -> list[dict]:
         """The record of each job: its own values, those of `work(job)`, seconds and provenance."""
@@ -141,10 +139,7 @@ class Cells:
         record = {"cell": identity(job), **job, **found, "seconds": round(seconds, 3), **about}
         line = json.dumps(record, sort_keys=True)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        atomic.append_line(self.path, line)
         self._kept[record["cell"]] = json.loads(line)
         self.fresh += 1
 

@@ -10,6 +10,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
+from mfauc_jax._core import atomic
+
 STYLE = {
     "font.size": 9,
     "axes.titlesize": 10,
@@ -52,6 +54,6 @@ def save(figure: Figure, out: str | pathlib.Path, name: str) -> list[pathlib.Pat
     pathlib.Path(out).mkdir(parents=True, exist_ok=True)
     paths = [pathlib.Path(out) / f"{name}.{suffix}" for suffix in ("png", "pdf")]
     for path, metadata in zip(paths, ({"Software": None}, {"CreationDate": None}), strict=True):
-        figure.savefig(path, bbox_inches="tight", metadata=metadata)
+        atomic.save_figure(figure, path, bbox_inches="tight", metadata=metadata)
     plt.close(figure)
     return paths

@@ -7,13 +7,13 @@ paper's text taken literally gives, too.
 """
 
 import dataclasses
-import pathlib
 import sys
 
 import jax
 
 from experiments import flags, paper, results
 from mfauc_jax import data
+from mfauc_jax._core import atomic
 from mfauc_jax.data import synthetic
 
 SYNTHETIC = {  # paper: the sizes the authors ran; a draw of Synthetic1 is not theirs
@@ -84,7 +84,7 @@ def draw(records: list[dict], path: str | None = None) -> str:
         lines.append(f"{start}{_sizes(r['ours'])}{nnz / (m * n):>9.4f}  {equal}")
     table = "\n".join(lines)
     if path is not None:
-        pathlib.Path(path).write_text(table + "\n")
+        atomic.write_text(path, table + "\n")
     return table
 
 

@@ -2,14 +2,18 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import pathlib
 import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import threading
+import time
+import uuid
 from unittest import mock
 
 import jax.numpy as jnp
@@ -190,6 +194,124 @@ def test_left_overs_of_the_dead_are_removed_and_those_of_the_living_kept(tmp_pat
         for writer in writers:
             writer.kill()
             writer.wait()
+
+
+def left_over(folder: pathlib.Path, host: str, pid: int, age: float = 0.0) -> pathlib.Path:
+    """A temporary file as a process of a machine leaves it, last changed `age` seconds ago."""
+    made = folder / f".mfauc-{host}-{pid}-{uuid.uuid4().hex}.tmp"
+    made.write_text("half")
+    os.utime(made, (time.time() - age,) * 2)
+    return made
+
+
+def test_a_file_is_a_left_over_if_nobody_can_be_writing_it(tmp_path):
+    """It kills trusting the number alone: zombies answer to it, later processes get it, other machines use it too."""
+    here, zombie = socket.gethostname(), subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)  # ended, and not yet waited for
+    try:
+        gone = [
+            left_over(tmp_path, here, zombie.pid),
+            left_over(tmp_path, here, os.getpid(), age=3 * 3600),  # before this process started
+            left_over(tmp_path, "another.host", 1, age=2 * atomic.DAY),
+        ]
+        kept = [left_over(tmp_path, here, os.getpid()), left_over(tmp_path, "another.host", 1)]
+        gone.append(left_over(tmp_path, here, zombie.pid))  # a folder of a download
+        gone[-1].unlink()
+        gone[-1].mkdir()
+        (gone[-1] / "ratings.csv").touch()
+        locked = left_over(tmp_path, here, zombie.pid)  # as of a live process of another container
+        with locked.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            atomic.write_text(tmp_path / "m", "new")
+        assert not any(path.exists() for path in gone)
+        assert all(path.exists() for path in (*kept, locked))
+        atomic.write_text(tmp_path / "m", "newer")
+        assert not locked.exists() and all(path.exists() for path in kept)
+    finally:
+        zombie.wait()
+
+
+def test_killed_saves_leave_one_file_at_most(tmp_path):
+    """Kills in the middle of a write: each writer first removes what those before it left."""
+    for _ in range(2):
+        writers = [
+            subprocess.Popen(
+                [sys.executable, "-c", WAITS, tmp_path / "m"], stdout=subprocess.PIPE, cwd=ROOT
+            )
+            for _ in range(2)
+        ]
+        for writer in writers:
+            assert writer.stdout is not None and writer.stdout.readline() == b"writing\n"
+        for writer in writers:
+            writer.kill()
+            writer.wait()
+        assert len(list(tmp_path.iterdir())) <= 2  # of the two that wrote at the same time
+    atomic.write_text(tmp_path / "m", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+def test_a_kill_while_a_figure_is_drawn_leaves_the_old_one(tmp_path):
+    script = """
+import sys, time
+from experiments import style
+class Slow:
+    def savefig(self, path, **options):
+        open(path, "wb").write(b"half of a picture")
+        print("drawing", flush=True)
+        time.sleep(60)
+style.save(Slow(), sys.argv[1], "figure")
+"""
+    (tmp_path / "figure.png").write_bytes(b"a whole picture")
+    words = [sys.executable, "-c", script, str(tmp_path)]
+    drawing = subprocess.Popen(words, stdout=subprocess.PIPE, cwd=ROOT)
+    assert drawing.stdout is not None and drawing.stdout.readline() == b"drawing\n"
+    drawing.kill()
+    drawing.wait()
+    assert (tmp_path / "figure.png").read_bytes() == b"a whole picture"
+
+
+def test_a_figure_is_drawn_in_the_format_of_its_name(tmp_path):
+    from matplotlib.figure import Figure
+
+    for name, begins in (("a.png", b"\x89PNG"), ("a.PDF", b"%PDF"), ("a", b"\x89PNG")):
+        atomic.save_figure(Figure(), tmp_path / name, dpi=20)
+        assert (tmp_path / name).read_bytes().startswith(begins)
+
+
+def test_a_line_that_was_cut_short_is_not_continued(tmp_path):
+    log = tmp_path / "log"
+    atomic.append_line(log, "one")
+    with log.open("a") as file:
+        file.write('{"half')
+    atomic.append_line(log, "twö")
+    assert log.read_text(encoding="utf-8") == "one\ntwö\n"
+
+
+WRITES = re.compile(
+    r"\.savefig\(|\.write_(text|bytes)\(|\bopen\([^)]*[\"'][wax]b?[\"']|np\.savez?\(|\.write_(csv|parquet)\("
+)
+ELSEWHERE = {  # lines that write without `atomic`, and why they may
+    "mfauc_jax/_core/atomic.py": 4,  # the door itself
+    "mfauc_jax/cli/__init__.py": 1,  # /dev/null
+    "mfauc_jax/cli/datasets.py": 2,  # into `beside`
+    "mfauc_jax/cli/serving.py": 1,  # text for `text_file`
+    "mfauc_jax/serving/export.py": 1,  # the same
+    "mfauc_jax/data/download.py": 2,  # into hidden files that are renamed
+    "mfauc_jax/data/parquet.py": 1,  # a temporary folder
+    "mfauc_jax/plots.py": 1,  # an example
+    "experiments/bench_scaling.py": 1,  # a temporary folder
+}
+
+
+def test_nothing_else_writes_files():
+    """A new `savefig` or `write_text` outside the door is counted here."""
+    found = {}
+    for package in ("mfauc_jax", "experiments", "theory"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            lines = path.read_text().splitlines()
+            count = sum(bool(WRITES.search(x)) and "atomic." not in x for x in lines)
+            found |= {path.relative_to(ROOT).as_posix(): count} if count else {}
+    assert found == ELSEWHERE
 
 
 def test_equal_fits_write_equal_bytes(tmp_path):

@@ -24,6 +24,76 @@ from mfauc_jax.model import MFAUC
 # --- faults ---
 
 
+def test_no_output_replaces_another_one_or_an_input(home, tmp_path):
+    """Every command, before it reads or writes: it kills a check that a command forgot."""
+    model, train, test = (tmp_path / name for name in ("m", "train.csv", "test.csv"))
+    for path, name in ((model, "model"), (train, "train.csv"), (test, "test.csv")):
+        shutil.copy(home / name, path)
+    ids = tmp_path / "ids.txt"
+    ids.write_text("ann\n")
+    params = tmp_path / "p.json"
+    params.write_text("{}")
+    link = tmp_path / "link"
+    link.symlink_to(model)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    picture, folder = tmp_path / "a.png", tmp_path / "x.csv"
+    refused = [
+        (("fit", train, "--out", train), "is the file that is read"),
+        (("fit", train, "--out", picture, "--plot", picture), "are the same file"),
+        (("fit", train, "--out", params, "--params", params), "is the file that is read by --par"),
+        (("fit", tmp_path / "tr*.csv", "--out", train), "is the file that is read"),
+        (("select", train, "--grid", "rank=2,3", "--out", train), "is the file that is read"),
+        (("evaluate", model, test, "--out", model), "is the file that is the model"),
+        (("evaluate", model, test, "--out", link), "is the file that is the model"),
+        (("evaluate", model, test, "--out", test), "is the file that is read"),
+        (("evaluate", model, test, "--out", picture, "--plot", picture), "are the same file"),
+        (("certify", model, test, "--out", model), "is the file that is the model"),
+        (("recommend", model, "--out", model), "is the file that is the model"),
+        (("recommend", model, "--users_file", ids, "--out", ids), "is the file that is read for"),
+        (("similar", model, "--out", model), "is the file that is the model"),
+        (
+            ("data", "split", train, "--train", folder, "--test", tmp_path / "X.csv"),
+            "the same file",
+        ),
+    ]
+    for words, said in refused:
+        assert said in fails(*words, code=2), words
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    both = ("--train", folder, "--test", tmp_path / "y.csv")
+    assert run("data", "split", train, "--quiet", *both).code == 0
+    (tmp_path / "X.csv").write_text("another file, whose name differs in case")
+    assert run("data", "split", train, "--train", folder, "--test", tmp_path / "X.csv").code == 0
+
+
+FORMULAS = ["=cmd|' /C calc'!A0", "@SUM(1)", "+1+1", "-2+3", "\t=1", "＝1"]
+PLAIN = ["-5", "+5.5", "a=b", "ann", "'=1"]
+
+
+def test_formulas_are_told_or_escaped_and_ids_go_round(tmp_path):
+    """The file has the ids as they are, so that our own reader finds them; a flag makes it safe for a spreadsheet."""
+    users = [*FORMULAS, *PLAIN]
+    likes = pl.DataFrame({"user": users, "item": [f"i{j}" for j in range(len(users))]})
+    likes.write_csv(tmp_path / "a.csv")
+    with mock.patch.object(MFAUC, "fit", no_fit):
+        assert run("fit", tmp_path / "a.csv", "--quiet", "--out", tmp_path / "m").code == 0
+    out = ("--out", tmp_path / "lists.csv", "--n", 2)
+    ran = run("recommend", tmp_path / "m", *out)
+    assert ran.code == 0 and f"{2 * len(FORMULAS)} cells begin with = + - @" in ran.err
+    found = pl.read_csv(tmp_path / "lists.csv", infer_schema=False)
+    assert set(found["user"]) == set(users)
+    ran = run("recommend", tmp_path / "m", *out, "--escape_formulas")
+    assert ran.code == 0 and "cells begin" not in ran.err
+    found = pl.read_csv(tmp_path / "lists.csv", infer_schema=False)
+    assert set(found["user"]) == {*PLAIN, *("'" + one for one in FORMULAS)}
+    assert found["item"].str.starts_with("i").all()
+    halves = ("--train", tmp_path / "b.csv", "--test", tmp_path / "c.csv")
+    both = pl.concat([likes, likes.with_columns(item=pl.lit("z"))])
+    both.write_csv(tmp_path / "a.csv")
+    ran = run("data", "split", tmp_path / "a.csv", *halves, "--per_user", 1)
+    assert ran.code == 0 and f"{tmp_path / 'b.csv'}: {len(FORMULAS)} cells begin" in ran.err
+    assert set(pl.read_csv(tmp_path / "b.csv", infer_schema=False)["user"]) == set(users)
+
+
 def test_a_full_disk_leaves_the_old_file(home, tmp_path):
     target = tmp_path / "a.csv"
     target.write_text("old")

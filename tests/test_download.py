@@ -1,16 +1,19 @@
 """Against a server on loopback: nothing here leaves the machine."""
 
+import email.message
 import hashlib
 import http.server
 import io
 import stat
 import threading
+import urllib.request
 import zipfile
 
 import pytest
 
 from mfauc_jax import data
 from mfauc_jax.data import catalogue
+from mfauc_jax.data.download import SafeRedirects
 
 RATINGS = "".join(f"{u},{i},4.0,{u + i}\n" for u in range(12) for i in range(12))
 RATINGS = ("userId,movieId,rating,timestamp\n" + RATINGS).encode()
@@ -22,6 +25,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     files: dict[str, bytes]
     behaviour = "ranges"
+    elsewhere: str | None = None  # where every request is redirected to
     requests: list[tuple[str, str | None]]
 
 
@@ -35,6 +39,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         content = self.server.files.get(self.path.rpartition("/")[2])
         asked = self.headers.get("Range")
         self.server.requests.append((self.path, asked))
+        if self.server.elsewhere is not None:
+            self.send_response(302)
+            self.send_header("Location", self.server.elsewhere)
+            self.end_headers()
+            return
         if content is None:
             self.send_error(404)
             return
@@ -286,3 +295,38 @@ def test_official_addresses_are_https_or_known_not_to_be():
     plain = {n for n, d in catalogue.DATASETS.items() for u in d.urls if u.startswith("http:")}
     assert plain == {"book-crossing"}  # Freiburg's server; the ratings have a known sha256
     assert catalogue.DATASETS["book-crossing"].files[0].sha256
+
+
+def test_a_redirect_from_https_to_http_is_not_followed():
+    """No server with a certificate is needed: the rule is asked for each pair of addresses."""
+    rule = SafeRedirects()
+
+    def follows(old: str, new: str):
+        request = urllib.request.Request(old)
+        return rule.redirect_request(
+            request, io.BytesIO(), 302, "Found", email.message.Message(), new
+        )
+
+    for old, new in (("https", "https"), ("http", "https"), ("http", "http")):
+        followed = follows(f"{old}://a.org/x.zip", f"{new}://b.org/x.zip")
+        assert followed is not None and followed.full_url == f"{new}://b.org/x.zip"
+    for old, new in (("https", "http"), ("https", "HTTP"), ("http", "ftp"), ("https", "file")):
+        with pytest.raises(
+            ConnectionError, match=f"redirects to {new}://b.org/x.zip, which is not"
+        ):
+            follows(f"{old}://a.org/x.zip", f"{new}://b.org/x.zip")
+
+
+def test_the_rule_is_used(server, tmp_path):
+    """A redirect to another kind of address is refused in a real download, too: it kills plain urlopen."""
+    server.elsewhere = "ftp://127.0.0.1/x.zip"
+    with pytest.raises(ConnectionError, match="redirects to ftp://127"):
+        fetch(server, tmp_path)
+
+
+def test_what_cannot_be_verified_is_said_loudly(server, tmp_path):
+    server.files[f"{SMALL}.zip"] = zipped(GOOD)
+    digest = hashlib.sha256(RATINGS).hexdigest()
+    for _ in range(2):  # when it is fetched, and when it is found
+        with pytest.warns(UserWarning, match=rf"{SMALL}: UNVERIFIED: no sha256.*{digest}"):
+            fetch(server, tmp_path)

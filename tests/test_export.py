@@ -95,3 +95,16 @@ def test_what_cannot_be_written_leaves_the_old_file(plain, tmp_path):
         with pytest.raises(error, match=says):
             call()
     assert (tmp_path / "old.csv").read_text() == "old" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_csv_with_formulas_warns_and_can_escape_them(tmp_path):
+    X = mf.Interactions.from_pairs(["=1+1", "b", "b", "c"], ["x", "-x", "y", "x"])
+    model = fitted(X)
+    with pytest.warns(UserWarning, match=r"a\.csv: \d+ cells begin with = \+ - @"):
+        export.table(model, tmp_path / "a.csv", n=1)
+    assert "=1+1" in pl.read_csv(tmp_path / "a.csv")["user"].to_list()
+    export.table(model, tmp_path / "a.csv", n=3, escape_formulas=True)
+    found = pl.read_csv(tmp_path / "a.csv")
+    assert set(found["user"]) == {"'=1+1", "b", "c"} and "'-x" in found["item"].to_list()
+    export.table(model, tmp_path / "a.parquet", n=1)  # no spreadsheet takes it for formulas
+    assert export.count_formulas(pl.DataFrame({"a": [-1, 2]})) == 0

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from command import no_fit, run, untouched_jax  # noqa: F401
 
-from mfauc_jax import MFAUC, Interactions, data
+from mfauc_jax import MFAUC, Interactions, data, export
 
 NUMERALS = str.split(
     "0 7 007 00 -5 +5 1.0 1.50 .5 1e5 1E-3 0x1F 1_000 1,5 ٣ Ⅳ ½ ² 1/2 -0 9223372036854775808"
@@ -265,3 +265,99 @@ def test_integers_stay_integers_and_their_like_stays_text(tmp_path):
         (tmp_path / "a.csv").write_text("user,item\n" + "".join(f"{one},x{one}\n" for one in ids))
         found = data.read_ratings(tmp_path / "a.csv").user_ids
         assert np.issubdtype(found.dtype, kind) and sorted(map(str, found.tolist())) == sorted(ids)
+
+
+TYPES = [np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int32, ">i4", ">u8"]
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=str)
+@pytest.mark.parametrize("door", ["pairs", "polars", "pandas"])
+def test_integers_of_every_type_go_round(kind, door, tmp_path):
+    """Lists end in −1, which an unsigned type cannot hold: it kills keeping the caller's type."""
+    users = np.array([1, 1, 2, 100], kind)
+    likes = {"user": users, "item": np.array([7, 8, 8, 9], kind)}
+    made = {
+        "pairs": lambda: tuple(likes.values()),
+        "polars": lambda: pl.DataFrame(likes),
+        "pandas": lambda: pl.DataFrame(likes).to_pandas(),
+    }[door]()
+    model = no_fit(MFAUC(), quietly(Interactions.of, made))
+    model.save(tmp_path / "m")
+    loaded = MFAUC.load(tmp_path / "m")
+    for one in (model, loaded):
+        items, scores = one.recommend(users[:1], n=4)
+        assert items[0, -1] == -1 and scores[0, -1] == -np.inf
+        assert items[0, 0] == 9 and one.train_.user_ids.tolist() == [1, 2, 100]
+        export.table(one, tmp_path / "a.csv", n=4)
+        assert pl.read_csv(tmp_path / "a.csv")["user"].unique().sort().to_list() == [1, 2, 100]
+
+
+LARGE = 2**63 + 5
+REFUSED = {
+    "uint64": (np.array([1, LARGE], np.uint64), ValueError, str(LARGE)),
+    "huge": ([1, 2**70], ValueError, str(2**70)),
+    "float": ([1.0, 2.5], TypeError, "1.0 is float"),
+    "bool": (np.array([True, False]), TypeError, "is bool"),
+    "dates": (np.array(["2020-01-01", "2020-01-02"], "M8[D]"), TypeError, r"datetime64\[D\]"),
+    "spans": (np.array([1, 2], "m8[s]"), TypeError, r"timedelta64\[s\]"),
+    "bytes": (np.array([b"a", b"b"]), TypeError, r"b'a'\) is \|S1"),
+    "some bytes": ([b"a", b"b"], TypeError, "b'a' is bytes"),
+    "complex": (np.array([1j, 2j]), TypeError, "complex128"),
+    "mixed": (["a", 1], TypeError, "mix strings and integers"),
+    "none": (["a", None], ValueError, "1 of 2 user ids are missing"),
+    "nan": ([1, float("nan")], ValueError, "1 of 2 user ids are missing"),
+    "empty": (["a", " "], ValueError, "1 of 2 user ids are empty"),
+    "zero at the end": (["a", "a\0"], ValueError, r"'a\\x00' has a zero character"),
+    "objects with a zero": (np.array(["a", "a\0"], object), ValueError, "a zero character"),
+    "zero inside": (np.array(["a\0b", "c"]), ValueError, "a zero character"),
+    "variable width": (np.array(["a", "a\0"], np.dtypes.StringDType()), ValueError, "a zero"),
+    "half a pair": (["a", "\ud800"], ValueError, r"'\\ud800' has half a surrogate pair"),
+    "long": (["a", "b" * 1001], ValueError, "has 1001 characters, more than 1000"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_kept_whole_is_refused_at_the_door_by_value(name):
+    ids, error, words = REFUSED[name]
+    for given in ((ids, np.arange(2)), (ids, ["x", "y"])):
+        with pytest.raises(error, match=words):
+            Interactions.of(given)
+
+
+def test_one_long_id_does_not_make_all_of_them_wide():
+    """A million ids of 5 characters beside one of 900 would take 3.6 GB: NumPy's strings are equally wide."""
+    many = [f"{j:05}" for j in range(10**5)]
+    assert Interactions.of((many, many)).user_ids[-1] == "99999"
+    with pytest.raises(ValueError, match="has 900 characters, but the mean is 5"):
+        Interactions.of((["x" * 900, *many], ["x", *many]))
+    with pytest.raises(ValueError, match="has 900 characters, but the mean is 5"):
+        Interactions.of(pl.DataFrame({"user": ["x" * 900, *many], "item": ["x", *many]}))
+
+
+def test_a_parquet_file_of_large_integers_is_read_as_text_as_a_csv_is(tmp_path):
+    frame = pl.DataFrame(
+        {"user": [1, LARGE], "item": [1, 2]}, {"user": pl.UInt64, "item": pl.UInt8}
+    )
+    frame.write_parquet(tmp_path / "a.parquet")
+    frame.write_csv(tmp_path / "a.csv")
+    for name in ("a.parquet", "a.csv"):
+        X = quietly(data.read_ratings, tmp_path / name)
+        assert X.user_ids.tolist() == ["1", str(LARGE)] and X.item_ids.tolist() == [1, 2]
+
+
+def test_a_request_is_not_changed_into_another_id():
+    """NumPy makes "a" of "a\\0", "1" of the 1 in ["x", 1], and floats of signed and unsigned integers together."""
+    model = no_fit(MFAUC(), Interactions.of((["a", "1", "x"], ["a", "1", "x"])))
+    with pytest.raises(ValueError, match=r"unknown user 'a\\x00'"):
+        model.recommend(["a\0"])
+    with pytest.raises(ValueError, match=r"unknown user 'a\\x00'"):
+        model.recommend("a\0")
+    with pytest.raises(TypeError, match="user ids are"):
+        model.recommend(["x", 1])
+    with pytest.raises(TypeError, match="user ids are"):
+        model.recommend([b"a"])
+    near = [2**53, 2**53 + 1]
+    model = no_fit(MFAUC(), Interactions.of((near, near)))
+    assert model.recommend(np.array(near, np.uint64), n=1).users.tolist() == near
+    assert (model.predict(np.uint64(near[1]), near[1]) == model.predict(near[1], near[1])).all()
+    assert quietly(model.recommend, [near[1], 2**64], unknown="skip").users.tolist() == near[1:]

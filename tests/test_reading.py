@@ -638,7 +638,7 @@ FILES = {
     ),
     "a bomb": Case(
         bz2.compress(b"0" * (65 << 20)),
-        "unpacks to more than 65 MB from",
+        "unpacks to more than 64 MB from",
         None,
         name="likes.csv.bz2",
     ),

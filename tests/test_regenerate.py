@@ -222,3 +222,13 @@ def test_a_failing_artefact_does_not_take_the_others_with_it(tmp_path, monkeypat
 def test_wrong_names_are_told_their_neighbours(wrong, tmp_path):
     with pytest.raises(ValueError, match="did you mean"):
         regenerate.main(regenerate.Config(out=str(tmp_path), **wrong))
+
+
+def test_names_cannot_break_the_report(tmp_path):
+    """A | would open a cell, a < an element of HTML, a line end a row."""
+    section = report.Section(
+        "a <b> | c", ["x <script>\n# y"], None, ["h|"], [["<i>\n|"], ["plain"]]
+    )
+    lines = report._markdown([section], tmp_path).splitlines()
+    assert lines[0] == "# a &lt;b&gt; | c" and lines[2] == "x &lt;script&gt; # y"
+    assert lines[4:] == ["| h\\| |", "| --- |", "| &lt;i&gt; \\| |", "| plain |"]

@@ -16,6 +16,7 @@ import jax
 
 jax.config.update("jax_enable_x64", True)  # before any array exists
 
+from mfauc_jax._core import atomic  # noqa: E402
 from theory import verify_consistency, verify_generalisation, verify_rademacher  # noqa: E402
 from theory.statement import Statement  # noqa: E402
 
@@ -55,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
         f"\n{len(statements)} statements in {seconds:.0f} s: {verdicts}; {len(wrong)} not borne out"
     )
     if arguments.json:
-        arguments.json.write_text(json.dumps([as_record(s) for s in statements], indent=1))
+        atomic.write_text(arguments.json, json.dumps([as_record(s) for s in statements], indent=1))
     return 1 if wrong else 0
 
 

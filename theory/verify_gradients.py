@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from mfauc_jax._core import atomic
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation, exact, losses, sampling, weightings
@@ -278,7 +279,7 @@ def main(argv: list[str] | None = None) -> int:
     report(rows, masses, samples)
     if args.json:
         text = json.dumps({"gradients": rows, "E5": masses, "sampling": samples}, indent=1)
-        args.json.write_text(text + "\n")
+        atomic.write_text(args.json, text + "\n")
     ok = all(r["ok"] for r in [*rows, masses, *samples])
     print("\nall as expected" if ok else "\nFAILED: see the rows marked FAILS")
     return 0 if ok else 1

@@ -22,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = parser(everything="--help_all" in argv).parse_args(argv)
         with options.told(args):
+            options.refuse_same(args)
             _set_up_jax(args)
             code = args.run(args) or 0
         sys.stdout.flush()
@@ -34,7 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("mfauc: interrupted", file=sys.stderr)
         return 130
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise  # a panic of polars is no Exception, but an error like others
         if "--debug" in argv:
             traceback.print_exc()
         print(f"mfauc: {_message(error)}", file=sys.stderr)
@@ -57,7 +60,7 @@ def parser(everything: bool = False) -> argparse.ArgumentParser:
     return top
 
 
-def _message(error: Exception) -> str:
+def _message(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror + (f": {error.filename}" if error.filename else "")
     if isinstance(

@@ -1,8 +1,6 @@
 """`mfauc data`: list and download data sets, describe ratings, hold some out."""
 
 import argparse
-import glob
-import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +14,7 @@ from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data import ids as id_columns
 from mfauc_jax.data import ratings, splits
 from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.serving import export
 
 if TYPE_CHECKING:
     import polars as pl
@@ -93,15 +92,17 @@ def show(args: argparse.Namespace) -> None:
             state = f"in {ratings.find(name, args.data_dir)[0].parent}"
         except FileNotFoundError:
             state = "download" if dataset.urls else "by hand"
-        print(f"{name:<20}{dataset.title:<32}{state}")
+        known = all(file.sha256 is not None for file in dataset.files)
+        check = "sha256 known" if known else "UNVERIFIED"
+        print(f"{name:<20}{dataset.title:<32}{check:<14}{state}")
 
 
 def download(args: argparse.Namespace) -> None:
     """Print the folder of the data set, and whether its hash is the known one."""
     downloaded = data.download(args.name, args.data_dir, base_url=args.base_url)
     print(downloaded.folder)
-    check = "its sha256 is right" if downloaded.verified else "no sha256 is known to compare with"
-    note(args, f"{args.name}: {check}")
+    if downloaded.verified:  # else a warning has said so
+        note(args, f"{args.name}: its sha256 is right")
 
 
 def describe(args: argparse.Namespace) -> None:
@@ -154,35 +155,19 @@ def split(args: argparse.Namespace) -> None:
     for path in (args.train, args.test):
         if not path.lower().endswith((".csv", ".parquet")):
             raise UsageError(f"{path} must end in .csv or .parquet")
-    _refuse_same_file(args)
     for path in (args.train, args.test):
         output.check_writable(path)
     frames, (user, item) = _by_time(args) if by_time else _at_random(args)
     for path, frame in zip((args.train, args.test), frames, strict=True):
         _write(path, frame)
+        if path.lower().endswith(".csv") and export.count_formulas(frame):
+            note(args, f"{path}: {export.count_formulas(frame)} {export.RISK}")
         note(args, f"wrote {frame.height} {'rows' if by_time else 'positives'} to {path}")
     train, test = frames
     lost = [len(set(test[name]) - set(train[name])) for name in (user, item)]
     if any(lost):
         unseen = f"{id_columns.counted(lost[0], 'user')} and {id_columns.counted(lost[1], 'item')}"
         note(args, f"{unseen} are only in {args.test}: `mfauc evaluate` leaves them out")
-
-
-def _refuse_same_file(args: argparse.Namespace) -> None:
-    """Raise UsageError if the two halves would replace each other, or the file that is split."""
-    if _is_same(args.train, args.test):
-        raise UsageError(f"--train {args.train} and --test {args.test} are the same file")
-    sources = [args.ratings, *glob.glob(args.ratings)] if args.ratings else []
-    for path in (args.train, args.test):
-        if any(_is_same(path, source) for source in sources):
-            raise UsageError(f"{path} is the file that is split: give another name")
-
-
-def _is_same(one: str, other: str) -> bool:
-    """Whether two paths mean one file, also through links and before the file exists."""
-    if os.path.realpath(one) == os.path.realpath(other):
-        return True
-    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
 
 
 def _at_random(args: argparse.Namespace) -> "tuple[list[pl.DataFrame], tuple[str, str]]":

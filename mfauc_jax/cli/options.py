@@ -2,8 +2,10 @@
 
 import argparse
 import contextlib
+import glob
 import logging
 import math
+import pathlib
 import re
 import shutil
 import sys
@@ -15,8 +17,9 @@ import numpy as np
 
 from mfauc_jax import data
 from mfauc_jax._core import registry
+from mfauc_jax.cli import output
 from mfauc_jax.cli.output import UsageError, note
-from mfauc_jax.data import rows
+from mfauc_jax.data import ratings, rows
 from mfauc_jax.data.interactions import Interactions
 
 EXIT_CODES = "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted."
@@ -263,6 +266,32 @@ def _rule(args: argparse.Namespace) -> data.Filter:
         changes["above"] = float(np.nextafter(args.min_rating, -np.inf))
     dataset = registry.lookup("data set", data.DATASETS, args.dataset)
     return next(iter(dataset.filters.values()))._replace(**changes)
+
+
+def refuse_same(args: argparse.Namespace) -> None:
+    """Raise UsageError if an output of a command is another of its outputs, or one of its inputs."""
+    given = vars(args)
+    names = {n: f"--{n}" for n in ("out", "train", "test", "plot") if given.get(n) is not None}
+    inputs = {
+        "split" if "train" in names else "read": _files(args) if "ratings" in given else [],
+        "the model": [args.model] if "model" in given else [],
+        "read for ids": [args.ids_file] if given.get("ids_file") else [],
+        "read by --params": [args.params] if given.get("params") else [],
+    }
+    output.refuse_same({flag: given[name] for name, flag in names.items()}, inputs)
+
+
+def _files(args: argparse.Namespace) -> list[str]:
+    """The files of ratings that a command reads: one, those of a pattern or a folder, an archive, or a data set's."""
+    if args.ratings is None:
+        try:
+            return [str(path) for path in ratings.find(str(args.dataset), args.data_dir)]
+        except (ValueError, OSError):  # reading it says what is wrong
+            return []
+    path = pathlib.Path(args.ratings)
+    inside = path.iterdir() if path.is_dir() else ()
+    archives = (parent for parent in path.parents if parent.is_file())
+    return [args.ratings, *glob.glob(args.ratings, recursive=True), *map(str, (*inside, *archives))]
 
 
 def source(args: argparse.Namespace) -> str:

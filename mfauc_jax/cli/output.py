@@ -1,12 +1,14 @@
 """Output of the commands: to standard output, or to a file that is written whole or not at all."""
 
 import argparse
+import itertools
 import json
 import math
 import os
 import pathlib
 import sys
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mfauc_jax._core import atomic
@@ -22,6 +24,36 @@ def note(args: argparse.Namespace, text: str) -> None:
     """Print a message for a person on standard error, unless --quiet."""
     if not args.quiet:
         print(f"mfauc: {text}", file=sys.stderr)
+
+
+def refuse_same(outputs: Mapping[str, str], inputs: Mapping[str, Iterable[str]]) -> None:
+    """Raise UsageError if an output would replace another output, or a file that the command reads.
+
+    Args:
+        outputs: the files to write, by flag.
+        inputs: the files to read, by what they are called in messages.
+    """
+    outputs = {flag: path for flag, path in outputs.items() if not atomic.is_stream(path)}
+    for (flag, path), (other, place) in itertools.combinations(outputs.items(), 2):
+        if is_same(path, place):
+            raise UsageError(f"{flag} {path} and {other} {place} are the same file")
+    for flag, path in outputs.items():
+        for name, files in inputs.items():
+            if any(is_same(path, file) for file in files):
+                raise UsageError(f"{flag} {path} is the file that is {name}: give another name")
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two paths mean one file, also through links and before a file exists.
+
+    Of files that do not exist, names that differ only in case count as one: on some file systems they are.
+    """
+    if os.path.exists(one) and os.path.exists(other):
+        return os.path.samefile(one, other)
+    names = (
+        unicodedata.normalize("NFC", os.path.realpath(path)).casefold() for path in (one, other)
+    )
+    return len(set(names)) == 1
 
 
 def check_writable(path: str | os.PathLike | None, stream: bool = False) -> None:
@@ -44,8 +76,7 @@ def draw(path: str | os.PathLike, *panels: Callable[[Any], Any]) -> None:
     figure = Figure(figsize=(5.2 * len(panels), 3.6), dpi=150, layout="constrained")
     for place, panel in enumerate(panels, 1):
         panel(figure.add_subplot(1, len(panels), place))
-    with atomic.beside(path) as beside:
-        figure.savefig(beside, format=pathlib.Path(path).suffix.lower()[1:])
+    atomic.save_figure(figure, path)
 
 
 def put(text: str, path: str | os.PathLike | None) -> None:

@@ -57,6 +57,8 @@ def _add_lists(parser: argparse.ArgumentParser, kind: str, formats: tuple[str, .
     add("--n", type=options.number(int, 1), default=10, metavar="N", help="items in a list (10)")
     add("--format", choices=formats, metavar="F", help=f"{', '.join(formats)} (--out's ending)")
     add("--out", metavar="FILE", help="write here instead of to standard output")
+    text = "put ' before ids in a csv that a spreadsheet may run as formulas"
+    add("--escape_formulas", action="store_true", help=text)
 
 
 def recommend(args: argparse.Namespace) -> None:
@@ -178,14 +180,16 @@ def _put(args: argparse.Namespace, requested: np.ndarray, frames: "Iterator[pl.D
     """Write frames of (id, listed id, rank, value) as CSV, one after the other, or as JSON with one list per id."""
     kind = "user" if args.run is recommend else "item"
     lists: dict[Any, list] = {name: [] for name in requested.tolist()}
-    listed = set()
+    listed, risky = set(), 0
     with contextlib.ExitStack() as stack:
         file: Any = sys.stdout
         if args.out is not None:
             file = stack.enter_context(atomic.text_file(args.out))
         for frame in frames:
             if _format(args) == "csv":
-                file.write(frame.write_csv(include_header=not listed))
+                risky += export.count_formulas(frame)
+                shown = export.escaped(frame) if args.escape_formulas else frame
+                file.write(shown.write_csv(include_header=not listed))
             else:
                 _, item_column, _, value_column = frame.columns
                 for name, item, _, number in frame.iter_rows():
@@ -194,6 +198,8 @@ def _put(args: argparse.Namespace, requested: np.ndarray, frames: "Iterator[pl.D
         if _format(args) == "json":
             answer = [{kind: name, "list": items} for name, items in lists.items()]
             file.write(output.as_json(answer) + "\n")
+    if risky and not args.escape_formulas:
+        note(args, f"{risky} {export.RISK}; --escape_formulas puts ' before them")
     empty = [str(name) for name in lists if name not in listed]
     if empty:
         note(args, f"nothing left to list for {len(empty)} {kind}s, such as {empty[0]!r}: all seen")

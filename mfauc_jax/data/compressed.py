@@ -1,7 +1,8 @@
 """The content of files, plain or compressed: gzip, bzip2, xz, zstandard, and zip with one file of ratings.
 
-The kind of a file is recognised by its first bytes. Unpacking stops at `LARGEST` bytes, or at `RATIO` times the size
-of the file: a file that needs more is damaged, or made to fill the memory.
+The kind of a file is recognised by its first bytes. A file that is damaged, or made to fill the memory, is refused:
+unpacking stops at `LARGEST` bytes and at `RATIO` times the size of the file, and a file has at most one row per packed
+byte. So a file of 10 MB takes less than 2 GB of memory, whatever it holds. Small files may be packed tighter.
 """
 
 import bz2
@@ -17,8 +18,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 LARGEST = 4 * 2**30  # bytes of unpacked content
-RATIO = 200  # of unpacked to packed bytes; ratings are packed 3 to 50 times smaller
-SMALL = 2**26  # bytes below which the ratio does not matter
+RATIO = 50  # of unpacked to packed bytes; ratings are packed 3 to 30 times smaller
+SMALL = 2**26  # unpacked bytes below which the ratio does not matter
+FEW_ROWS = 10**7  # below which the packed size does not matter
+LONGEST_LINE = 2**20  # bytes
 CHUNK = 2**22
 ENDINGS = (".gz", ".bz2", ".xz", ".zst", ".zstd", ".zip")
 FOREIGN = {  # first bytes of other kinds of files, and what to do with them
@@ -38,6 +41,34 @@ class Content(NamedTuple):
     name: str  # of the file, or of the member of an archive, without the endings of compressions
     data: bytes
     member: str | None = None  # the name of the member, if it is an archive
+    packed: int = 0  # bytes of the file itself
+
+
+def most_bytes(packed: int) -> int:
+    """How many bytes a file of this size may unpack to."""
+    return min(LARGEST, max(SMALL, RATIO * packed))
+
+
+def check_rows(path: str, rows: int, packed: int) -> None:
+    """Raise ValueError for more rows than a file of ratings of this size can have: one per byte."""
+    if rows > max(FEW_ROWS, packed):
+        raise ValueError(
+            f"{path} has {rows} rows in {packed} bytes, more than {FEW_ROWS} and than one per byte: if that is right, "
+            "unpack it first, or read it yourself and pass the frame"
+        )
+
+
+def check_lines(path: str, data: bytes) -> None:
+    """Raise ValueError for a line of more than LONGEST_LINE bytes."""
+    start = 0
+    while len(data) - start > LONGEST_LINE:
+        end = data.rfind(b"\n", start, start + LONGEST_LINE + 1)
+        if end < 0:
+            line = data.count(b"\n", 0, start) + 1
+            raise ValueError(
+                f"{path}, line {line} has more than {LONGEST_LINE} bytes: is a line end missing, or is it another file?"
+            )
+        start = end + 1
 
 
 def plain_name(path: pathlib.PurePath) -> str:
@@ -64,7 +95,7 @@ def read(path: pathlib.Path, is_ratings: Callable[[str], bool] = lambda name: Tr
     raw, name = path.read_bytes(), plain_name(path)
     if raw.startswith(b"PK\x03\x04") and not path.name.lower().endswith(".npz"):
         return _member(path, raw, is_ratings)
-    return Content(name, _unpacked(path, raw))
+    return Content(name, _unpacked(path, raw, len(raw)), packed=len(raw))
 
 
 def check(path: pathlib.Path) -> None:
@@ -81,8 +112,8 @@ def check(path: pathlib.Path) -> None:
         raise ValueError(f"{path} is a spreadsheet: save it as .csv")
 
 
-def _unpacked(path: pathlib.Path, raw: bytes) -> bytes:
-    """The bytes of a file, decompressed; other kinds of files raise ValueError."""
+def _unpacked(path: pathlib.Path, raw: bytes, packed: int) -> bytes:
+    """The bytes of a file of `packed` bytes, decompressed; other kinds of files raise ValueError."""
     for start, kind, reader in (
         (b"\x1f\x8b", "gzip", lambda file: gzip.GzipFile(fileobj=file)),
         (b"BZh", "bzip2", bz2.BZ2File),
@@ -90,7 +121,7 @@ def _unpacked(path: pathlib.Path, raw: bytes) -> bytes:
         (b"\x28\xb5\x2f\xfd", "zstandard", _zstandard),
     ):
         if raw.startswith(start):
-            raw = _bounded(path, kind, reader, raw)
+            raw = _bounded(path, kind, reader, raw, packed)
             break
     for start, what in FOREIGN.items():
         if raw.startswith(start):
@@ -100,12 +131,14 @@ def _unpacked(path: pathlib.Path, raw: bytes) -> bytes:
     return raw
 
 
-def _bounded(path: pathlib.Path, kind: str, reader: Callable[[Any], Any], raw: bytes) -> bytes:
-    """The bytes that `reader` unpacks; a ValueError if they are damaged or too many."""
-    unpacked, size = io.BytesIO(), 0
+def _bounded(
+    path: pathlib.Path, kind: str, reader: Callable[[Any], Any], raw: bytes, packed: int
+) -> bytes:
+    """The bytes that `reader` unpacks; a ValueError if they are damaged, or too many for a file of `packed` bytes."""
+    unpacked, size, most = io.BytesIO(), 0, most_bytes(packed)
     try:
         with reader(io.BytesIO(raw)) as file:
-            while size <= LARGEST and (size <= SMALL or size <= RATIO * len(raw)):
+            while size <= most:
                 chunk = file.read(CHUNK)
                 if not chunk:
                     return unpacked.getvalue()
@@ -118,7 +151,9 @@ def _bounded(path: pathlib.Path, kind: str, reader: Callable[[Any], Any], raw: b
             f"{path} is a truncated or damaged {kind} ({error}): get it again"
         ) from None
     raise ValueError(
-        f"{path} unpacks to more than {size // 2**20} MB from {len(raw)} bytes: if that is right, unpack it first"
+        f"{path} unpacks to more than {most // 2**20} MB from {packed} bytes (a file may unpack to "
+        f"{SMALL // 2**20} MB, or to {RATIO} times its size, up to {LARGEST // 2**30} GB): "
+        "if that is right, unpack it first"
     )
 
 
@@ -170,11 +205,11 @@ def _member(
         if info.flag_bits & 1:
             raise ValueError(f"{path} is a zip archive with a password: unpack it first")
         try:
-            data = _bounded(path, "zip archive", lambda _: archive.open(name), raw)
+            data = _bounded(path, "zip archive", lambda _: archive.open(name), raw, len(raw))
         except NotImplementedError as error:
             raise ValueError(f"{path}: {error}: unpack it first") from None
     inner = pathlib.PurePosixPath(name)
-    return Content(plain_name(inner), _unpacked(path, data), name)
+    return Content(plain_name(inner), _unpacked(path, data, len(raw)), name, len(raw))
 
 
 def _choose(names: list[str], is_ratings: Callable[[str], bool]) -> list[str]:

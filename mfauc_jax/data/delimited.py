@@ -15,6 +15,8 @@ from mfauc_jax.data.reading import Report, Request
 QUOTED = '";"'  # every field is in quotes, with semicolons between them
 INTEGER, NUMBER, TEXT = pl.Int64, pl.Float64, pl.String
 KINDS = {"user": TEXT, "item": TEXT, "rating": NUMBER, "time": TEXT, "confidence": NUMBER}
+Panic = pl.exceptions.PanicException  # a BaseException: polars found what it had held impossible
+MOST_COLUMNS = 10_000
 SHOWN_LINES = 5  # how many faulty lines a message shows
 
 
@@ -99,6 +101,11 @@ def named(
     lines = sniffing.rows(text, layout.separator, layout.quote)
     if not lines:
         raise ValueError(f"{source}, line 1: no fields can be told apart")
+    if max(map(len, lines)) > MOST_COLUMNS:
+        raise ValueError(
+            f"{source} has {max(map(len, lines))} columns or more, but at most {MOST_COLUMNS} are read: give one row "
+            "per rating, with a user and an item"
+        )
     names, header = _names(source, lines, layout, request, report)
     chosen = columns.find(source, names, request.columns, request.needed, _remedy)
     report.ratings = [chosen["rating"]] if "rating" in chosen else columns.matching(names, "rating")
@@ -172,7 +179,7 @@ def _parse(text: Text) -> pl.DataFrame:
             separator=layout.separator,
             quote_char=layout.quote,
         )
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, Panic) as error:
         if text.request.skip_bad:
             return _good_lines(text, wanted)
         _blame(text)
@@ -258,11 +265,10 @@ def _short(field: str) -> str:
 
 def _records(text: Text) -> Iterator[tuple[int, list[str]]]:
     """The fields of each row, with the number of its line."""
-    layout, whole = text.layout, text.data.decode()
+    layout, newline = text.layout, "" if text.layout.quote else "\n"
+    lines = io.TextIOWrapper(io.BytesIO(text.data), "utf-8", newline=newline)
     if layout.quote:
-        reader = csv.reader(
-            io.StringIO(whole, newline=""), delimiter=layout.separator, quotechar=layout.quote
-        )
+        reader = csv.reader(lines, delimiter=layout.separator, quotechar=layout.quote)
         try:
             for count, fields in enumerate(reader):
                 if count >= text.header:
@@ -270,10 +276,9 @@ def _records(text: Text) -> Iterator[tuple[int, list[str]]]:
         except csv.Error as error:
             raise ValueError(f"{text.source}, line {reader.line_num}: {error}") from None
         return
-    for number, line in enumerate(
-        whole.removesuffix("\n").split("\n")[text.header :], text.header + 1
-    ):
-        yield number, line.rstrip("\r").split(layout.separator)
+    for number, line in enumerate(lines, 1):
+        if number > text.header:
+            yield number, line.removesuffix("\n").rstrip("\r").split(layout.separator)
 
 
 def _is_finite(field: str) -> bool:

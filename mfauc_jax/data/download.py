@@ -11,7 +11,6 @@ import os
 import pathlib
 import shutil
 import stat
-import tempfile
 import urllib.error
 import urllib.request
 import zipfile
@@ -20,12 +19,26 @@ from typing import NamedTuple
 
 import tqdm
 
-from mfauc_jax.data import ratings
+from mfauc_jax._core import atomic
+from mfauc_jax.data import ratings, reading
 from mfauc_jax.data.catalogue import DATASETS, Dataset
 
 MAX_BYTES = 4 * 2**30  # of an archive, and of what it unpacks to; ML-25M is 1.2 GB
 MAX_FILES = 10_000
 BLOCK = 2**20
+
+
+class SafeRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, but not from https to an address that is not encrypted."""
+
+    def redirect_request(self, req, fp, code, msg, headers, newurl):
+        """The request for the new address; a ConnectionError if it is not as safe as the old one."""
+        old, new = (url.partition(":")[0].lower() for url in (req.full_url, newurl))
+        if new not in ("http", "https") or (old == "https" and new != "https"):
+            raise ConnectionError(
+                f"{req.full_url} redirects to {newurl}, which is not https: it is not followed"
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 class Downloaded(NamedTuple):
@@ -55,7 +68,7 @@ def download(
     """
     data_dir = pathlib.Path(data_dir)
     try:
-        return _verify(name, ratings.find(name, data_dir))
+        return _told(name, _verify(name, ratings.find(name, data_dir)))
     except FileNotFoundError as missing:
         dataset = DATASETS[name]
         if not dataset.urls:
@@ -68,21 +81,20 @@ def download(
         part = data_dir / f".{name}.{file}.part"
         _fetch(address, part, max_bytes, timeout, dataset)
         parts.append((file, part))
-    unpacked = pathlib.Path(tempfile.mkdtemp(prefix=f".{name}.", dir=data_dir))
+    folder = data_dir / name
     try:
-        for file, part in parts:
-            if file.endswith(".zip"):
-                _unpack(part, unpacked, dataset, max_bytes)
-            else:
-                shutil.copyfile(part, unpacked / file)
-        result = _verify(name, [unpacked / file for file in _ratings_in(unpacked, dataset)])
-        folder = data_dir / name
-        _move(unpacked, folder, last=set(result.sha256))
+        with atomic.temporary_folder(data_dir) as unpacked:
+            for file, part in parts:
+                if file.endswith(".zip"):
+                    _unpack(part, unpacked, dataset, max_bytes)
+                else:
+                    shutil.copyfile(part, unpacked / file)
+            result = _verify(name, [unpacked / file for file in _ratings_in(unpacked, dataset)])
+            _move(unpacked, folder, last=set(result.sha256))
     finally:
-        shutil.rmtree(unpacked, ignore_errors=True)
         for _, part in parts:  # sound or not, it was used: the next call starts afresh
             part.unlink(missing_ok=True)
-    return result._replace(folder=folder)
+    return _told(name, result._replace(folder=folder))
 
 
 def _ratings_in(folder: pathlib.Path, dataset: Dataset) -> list[str]:
@@ -105,6 +117,20 @@ def _verify(name: str, paths: list[pathlib.Path]) -> Downloaded:
     return Downloaded(paths[0].parent, hashes, verified)
 
 
+def _told(name: str, result: Downloaded) -> Downloaded:
+    """The result, after a warning if nothing shows that its files are the official ones."""
+    if not result.verified:
+        hashes = ", ".join(f"{file} {digest}" for file, digest in result.sha256.items())
+        reading.warn(
+            name,
+            [
+                f"UNVERIFIED: no sha256 is known to compare with, so the files may be others than the official "
+                f"ones; theirs are {hashes}"
+            ],
+        )
+    return result
+
+
 def _sha256(path: pathlib.Path) -> str:
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
@@ -124,7 +150,7 @@ def _fetch(url: str, part: pathlib.Path, max_bytes: int, timeout: float, dataset
     if received:
         request.add_header("Range", f"bytes={received}-")
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
+        with urllib.request.build_opener(SafeRedirects).open(request, timeout=timeout) as answer:
             resumes = answer.status == http.HTTPStatus.PARTIAL_CONTENT
             if resumes and not answer.headers.get("Content-Range", "").startswith(
                 f"bytes {received}-"

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mfauc_jax.data import columns
+from mfauc_jax.data import columns, validation
 from mfauc_jax.data.catalogue import EVERYTHING, Filter
 from mfauc_jax.data.reading import Report
 
@@ -109,8 +109,14 @@ def _series(kind: str, values: "nw.Series") -> "pl.Series":
     cells = [None if gone else cell for cell, gone in zip(values.to_list(), missing, strict=True)]
     kinds = {type(cell) for cell in cells if cell is not None}
     if all(issubclass(k, str) for k in kinds):
-        return pl.Series(kind, cells, pl.String)
+        try:
+            return pl.Series(kind, cells, pl.String)
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"{kind} {validation.short(error.object)} has half a surrogate pair, which is not text: repair it"
+            ) from None
     if all(issubclass(k, int | np.integer) and k is not bool for k in kinds):
+        validation.int64(kind, np.array([0, *(c for c in cells if c is not None)], object))
         return pl.Series(kind, [None if cell is None else int(cell) for cell in cells], pl.Int64)
     if kind in ("user", "item"):
         shown = " and ".join(sorted(k.__name__ for k in kinds))

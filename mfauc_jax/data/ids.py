@@ -57,14 +57,39 @@ def _unknown(kind: str, bad: np.ndarray) -> str:
     return f"unknown {kind} {bad.tolist()[0]!r}{others}: it was not in the data given to fit"
 
 
+def requested(given: Any) -> np.ndarray:
+    """The ids of a request as an array of at least one axis; ids that NumPy would change stay Python objects.
+
+    `np.asarray` drops zero characters at the end, and makes text of the 1 in ["x", 1] and floats of [−1, 2**63].
+    """
+    given = [given] if isinstance(given, str | int) else given
+    if not isinstance(given, list | tuple):
+        array = np.atleast_1d(given)
+        if array.dtype.kind == "u":
+            large = array.dtype == np.uint64 and array.size and array.max() >= 2**63
+            return array.astype(object if large else np.int64)
+        if array.dtype.kind == "T":
+            return array.astype(object)
+        return array
+    kinds = set(map(type, given))
+    if kinds == {str} and not any("\0" in name for name in given):
+        return np.array(given)
+    if kinds == {int} and all(-(2**63) <= number < 2**63 for number in given):
+        return np.array(given)
+    plain = np.array(given)
+    return plain if plain.ndim > 1 or not given else np.array([*given, None], object)[:-1]
+
+
 def search(kind: str, ids: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The position of each wanted id among `ids`, and whether it is there; ids of another type raise TypeError.
 
     The position of an id that is not there means nothing.
     """
+    if not len(wanted):
+        return np.zeros(0, np.int64), np.zeros(0, bool)
     order = np.argsort(ids, kind="stable")
     try:
-        if len(wanted) and wanted.dtype.kind in ("iufb" if ids.dtype.kind == "U" else "U"):
+        if wanted.dtype.kind in ("iufbS" if ids.dtype.kind == "U" else "US"):
             raise TypeError("text and numbers")  # NumPy would compare them as text
         place = np.searchsorted(ids, wanted, sorter=order)
     except TypeError as error:

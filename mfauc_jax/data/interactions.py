@@ -118,6 +118,7 @@ class Interactions:
                 by name as in `from_frame`.
             confidence: read the values of a matrix as weights on the positives.
         """
+        host.check_fork()
         if isinstance(data, Interactions):
             return data
         import scipy.sparse

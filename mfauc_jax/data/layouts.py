@@ -4,6 +4,7 @@ The frame has the columns `user` and `item` (integers or text) and, where the fi
 `confidence` (float), `time` (a number) and `train` (bool). A new layout is one line of `LAYOUTS`, at the end.
 """
 
+import functools
 import glob
 import io
 import os
@@ -12,20 +13,18 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import polars as pl
-import scipy.io
 
 from mfauc_jax._core import registry
-from mfauc_jax.data import compressed, delimited, json_objects, reading, sniffing
+from mfauc_jax.data import compressed, delimited, json_objects, matlab, parquet, sniffing
 from mfauc_jax.data.compressed import Content
 from mfauc_jax.data.delimited import INTEGER, NUMBER, TEXT, Layout
 from mfauc_jax.data.reading import Report, Request
 
-Reader = Callable[[str, Content, Request, Report], pl.DataFrame]
-UNSOUND = (  # what scipy and numpy raise for damaged files
+UNSOUND = (  # what numpy raises for damaged files
     ValueError,
     TypeError,
     RuntimeError,
@@ -76,7 +75,8 @@ def read_frame(
     report = Report(str(path)) if report is None else report
     paths = _paths(path)
     reports = [Report(str(one)) for one in paths]
-    frames = [_read(*each, request) for each in zip(paths, reports, strict=True)]
+    with parquet.trial() as trial:
+        frames = [_read(*each, request, trial) for each in zip(paths, reports, strict=True)]
     for name, frame in zip(paths, frames, strict=True):
         if set(frame.columns) != set(frames[0].columns):
             raise ValueError(
@@ -114,12 +114,14 @@ def _is_parquet(path: pathlib.Path) -> bool:
     return path.suffix.lower() == ".parquet" and path.is_file()
 
 
-def _read(path: pathlib.Path, report: Report, request: Request) -> pl.DataFrame:
+def _read(
+    path: pathlib.Path, report: Report, request: Request, trial: parquet.Trial
+) -> pl.DataFrame:
     """The ratings of one file."""
     if path.suffix.lower() != ".zip" and request.layout is None and not path.is_dir():
         _layout_of(path, compressed.plain_name(path))
     if _is_parquet(path) and request.layout in (None, "parquet"):
-        content = Content(path.name, b"")  # read column by column
+        content = Content(path.name, b"", packed=path.stat().st_size)  # read column by column
     else:
         content = compressed.read(path, lambda name: _known(name) is not None)
     if content.member is not None:
@@ -136,6 +138,8 @@ def _read(path: pathlib.Path, report: Report, request: Request) -> pl.DataFrame:
     for option, value in said.items():
         if value is not None:
             raise ValueError(f"{path}: {option}= does not apply to a file of layout {name}")
+    if name == "parquet":
+        reader = functools.partial(parquet.read, trial=trial)
     return reader(str(path), content, request, report)
 
 
@@ -160,38 +164,27 @@ def _text(
     source: str, content: Content, request: Request, report: Report, layout: Layout
 ) -> pl.DataFrame:
     data = sniffing.utf8(pathlib.Path(source), content.data, request.encoding or layout.encoding)
+    compressed.check_rows(source, data.count(b"\n"), content.packed)
+    compressed.check_lines(source, data)
     if layout.types is not None and (request.delimiter or request.header):
         layout = Layout("", quote='"', sniffed=True)
     read = delimited.named if layout.types is None else delimited.positional
     return read(source, data, layout, request, report)
 
 
-def _parquet(source: str, content: Content, request: Request, report: Report) -> pl.DataFrame:
-    """A parquet file with named columns."""
-    file = io.BytesIO(content.data) if content.data else source
-    try:
-        names = list(pl.read_parquet_schema(file))
-        chosen = reading.choose(source, names, request, report)
-        wanted = None if request.whole else list(chosen.values())
-        frame = pl.read_parquet(file, columns=wanted, hive_partitioning=False)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise ValueError(f"{source} is not sound parquet: {error}") from None
-    if request.whole:
-        return frame
-    return frame.select(pl.col(column).alias(kind) for kind, column in chosen.items())
-
-
 def _json(source: str, content: Content, request: Request, report: Report) -> pl.DataFrame:
     """A JSON file: one object per line, or a list of objects."""
     data = sniffing.utf8(pathlib.Path(source), content.data, request.encoding or "utf-8")
+    compressed.check_rows(source, data.count(b"{"), content.packed)
+    if not json_objects.is_list(data):
+        compressed.check_lines(source, data)
     return json_objects.read(source, data, request, report)
 
 
 def _lightgcn(path: str, content: Content, request: Request, report: Report) -> pl.DataFrame:
     """A file of LightGCN, one line per user: user item item …"""
     data = sniffing.utf8(pathlib.Path(path), content.data, request.encoding or "utf-8")
+    compressed.check_rows(path, data.count(b" ") + data.count(b"\n"), content.packed)
     lines = [line.split() for line in data.splitlines()]
     for number, line in enumerate(lines, 1):
         bad = next((word for word in line if not word.isdigit()), None)
@@ -214,14 +207,14 @@ def _epinions(path: str, content: Content, request: Request, report: Report) -> 
     """Tang's rating.mat: user, product, category, rating, …"""
     del request
     try:
-        table = scipy.io.loadmat(io.BytesIO(content.data))["rating"]
+        table = matlab.matrix(content.data, "rating", compressed.most_bytes(content.packed))
     except KeyError:
         raise ValueError(f"{path} has no variable 'rating'") from None
-    except (*UNSOUND, scipy.io.matlab.MatReadError) as error:
+    except ValueError as error:
         raise ValueError(f"{path} is not a sound MATLAB file ({error}): get it again") from None
     if table.ndim != 2 or table.shape[1] < 4:
         raise ValueError(f"{path}: rating is {table.shape}, not user, product, category, rating")
-    return _numbers(report, {"user": table[:, 0], "item": table[:, 1], "rating": table[:, 3]})
+    return _numbers(path, report, {"user": table[:, 0], "item": table[:, 1], "rating": table[:, 3]})
 
 
 def _npz(path: str, content: Content, request: Request, report: Report) -> pl.DataFrame:
@@ -229,17 +222,35 @@ def _npz(path: str, content: Content, request: Request, report: Report) -> pl.Da
     del request
     try:
         with np.load(io.BytesIO(content.data), allow_pickle=False) as arrays:
+            size = sum(member.file_size for member in arrays.zip.infolist())
+            if size > compressed.most_bytes(content.packed):
+                raise ValueError(f"it unpacks to {size} bytes from {content.packed}")
             found = {k: arrays[v] for k, v in NPZ.items() if v in arrays}
     except UNSOUND as error:
         raise ValueError(f"{path} is not a sound .npz file ({error}): get it again") from None
     missing = [v for k, v in NPZ.items() if k not in found and k != "train"]
     if missing:
         raise ValueError(f"{path} has no array {missing[0]!r}")
-    return _numbers(report, found)
+    return _numbers(path, report, found)
 
 
-def _numbers(report: Report, arrays: dict[str, np.ndarray]) -> pl.DataFrame:
+def _numbers(path: str, report: Report, arrays: dict[str, np.ndarray]) -> pl.DataFrame:
+    """The frame of some columns of numbers; users and items must be whole."""
     types = {"user": np.int64, "item": np.int64, "rating": np.float64, "train": bool}
+    for kind, column in arrays.items():
+        if (
+            column.shape != arrays["user"].shape
+            or column.ndim != 1
+            or column.dtype.kind not in "iufb"
+        ):
+            raise ValueError(
+                f"{path}: {kind} is {column.dtype} {column.shape}: it must be one number for each of "
+                f"{arrays['user'].shape} users"
+            )
+        if kind in ("user", "item"):
+            wrong = ~(np.abs(column) <= 2.0**53) | (column != np.round(column))
+            if wrong.any():
+                raise ValueError(f"{path}: {kind} {column[wrong][0]} is not a whole number")
     report.ratings = ["rating"]
     return pl.DataFrame({k: np.asarray(v).astype(types[k]) for k, v in arrays.items()})
 
@@ -247,7 +258,7 @@ def _numbers(report: Report, arrays: dict[str, np.ndarray]) -> pl.DataFrame:
 _INTEGERS = {"user": INTEGER, "item": INTEGER, "rating": NUMBER}
 _MOVIELENS = {**_INTEGERS, "time": INTEGER}
 _BOOKS = {"user": INTEGER, "item": TEXT, "rating": NUMBER}
-LAYOUTS: dict[str, Layout | Reader] = {
+LAYOUTS: dict[str, Any] = {
     "u.data": Layout("\t", _MOVIELENS),
     "ratings.dat": Layout("::", _MOVIELENS),
     "ratings.csv": Layout(",", _MOVIELENS, header=True),
@@ -259,7 +270,7 @@ LAYOUTS: dict[str, Layout | Reader] = {
     "recbole": Layout("\t"),
     "lightgcn": _lightgcn,
     "jsonl": _json,
-    "parquet": _parquet,
+    "parquet": parquet.read,
     "epinions": _epinions,
     "npz": _npz,
 }

@@ -1,15 +1,15 @@
 """Distinct (user, item) pairs from the rows of a frame: which rows count, are refused, or are merged."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from jaxtyping import Float, Int, Shaped
 
+from mfauc_jax.data import validation
 from mfauc_jax.data.catalogue import EVERYTHING, Filter
 from mfauc_jax.data.reading import Report
 
-LONGEST_ID = 1000  # characters in an id
 NOTHING = ("nan", "NaN", "None", "none", "null", "NULL", "<NA>", "NaT", "N/A", "#N/A", "NA")
 
 
@@ -198,8 +198,12 @@ def _encode(report: Report, ids: pl.Series, numerals: bool) -> tuple[np.ndarray,
         whole = ids.cast(pl.Int64, strict=False)
         if not whole.null_count() and (whole.cast(pl.String) == ids).all():  # 007 stays text
             ids = whole
+    if ids.dtype.is_integer() and numerals and _too_large(ids):
+        ids = ids.cast(pl.String)  # as in a text file, where they are not turned into integers
     if ids.dtype.is_integer():
-        found, places = np.unique(ids.to_numpy(), return_inverse=True)
+        if _too_large(ids):
+            validation.int64(ids.name, np.array([ids.max()], object))  # raises
+        found, places = np.unique(ids.cast(pl.Int64).to_numpy(), return_inverse=True)
         return found, places.astype(np.int64)
     distinct = ids.unique().sort()
     _check_text(report, distinct, ids)
@@ -208,19 +212,23 @@ def _encode(report: Report, ids: pl.Series, numerals: bool) -> tuple[np.ndarray,
     return distinct.to_numpy().astype(str), joined["place"].to_numpy()
 
 
+def _too_large(ids: pl.Series) -> bool:
+    """Whether some integers need more than 64 bits with a sign."""
+    least, most = ids.min(), ids.max()
+    return not -(2**63) <= int(least) <= int(most) < 2**63  # type: ignore[arg-type]
+
+
 def _check_text(report: Report, ids: pl.Series, rows: pl.Series) -> None:
     """Raise ValueError for ids that NumPy cannot hold well, and note ids that look like missing values or floats.
 
     One huge id would make every id as wide in memory, and NumPy drops zero characters at the end of an id.
     """
-    lengths = ids.str.len_chars()
-    at: Any = int(lengths.arg_max() or 0)
-    if lengths[at] > LONGEST_ID:
+
+    def example(at: int) -> str:
         row = int((rows == ids[at]).arg_max() or 0)
-        raise ValueError(
-            f"{report.source}: {ids.name} {ids[at][:59] + '…'!r} of rating {row + 1} has {lengths[at]} characters, "
-            f"more than {LONGEST_ID}: is a quote not closed?"
-        )
+        return f"{validation.short(ids[at])} of rating {row + 1}"
+
+    validation.widths(f"{report.source}: {ids.name}", ids.str.len_chars().to_numpy(), example)
     if ids.str.contains("\0", literal=True).any():
         raise ValueError(f"{report.source}: a {ids.name} id has a zero character in it: remove it")
     suspects = [name for name in NOTHING if ids.is_in([name]).any()]

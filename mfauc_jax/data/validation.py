@@ -1,6 +1,7 @@
 """Validation of input data: errors name the faulty value and the fix."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,36 +12,102 @@ FIX_BINARY = (
     "or pass confidence=True to use the values as weights on the positives"
 )
 
+LONGEST_ID = 1000  # characters in an id
+WIDE = 2**26  # characters, 256 MB, that all ids may take whatever their widths
+
 
 def ids(kind: str, given: Any) -> Shaped[np.ndarray, " rows"]:
-    """`given` as a vector of integer or text ids; an error names the first bad id."""
+    """`given` as a vector of int64 or text ids, each whole; an error names the first id that cannot be kept so."""
     ids = np.array(given, object) if isinstance(given, list | tuple) else np.asarray(given)
     if ids.ndim != 1:
         raise ValueError(f"{kind} ids have shape {ids.shape}; they must be one vector")
-    if np.issubdtype(ids.dtype, np.floating) or ids.dtype == bool:
+    if ids.dtype.kind == "T":  # NumPy's strings of variable width
+        ids = ids.astype(object)
+    if ids.dtype.kind not in "iuUO":
         shown = ids[0] if len(ids) else ids.dtype
         raise TypeError(f"{kind} id {shown!r} is {ids.dtype}: cast ids to integers or strings")
-    if ids.dtype == object:
-        bad = [x for x in ids if not isinstance(x, str | int | np.integer) or isinstance(x, bool)]
-        wrong = [x for x in bad if not _is_missing(x)]
-        if wrong:
-            name = type(wrong[0]).__name__
-            raise TypeError(f"{kind} id {wrong[0]!r} is {name}: cast ids to integers or strings")
-        if bad:
+    if ids.dtype != object:
+        return _text(kind, ids) if ids.dtype.kind == "U" else int64(kind, ids)
+    bad = [x for x in ids if not isinstance(x, str | int | np.integer) or isinstance(x, bool)]
+    wrong = [x for x in bad if not _is_missing(x)]
+    if wrong:
+        name = type(wrong[0]).__name__
+        raise TypeError(f"{kind} id {wrong[0]!r} is {name}: cast ids to integers or strings")
+    if bad:
+        raise ValueError(f"{len(bad)} of {len(ids)} {kind} ids are missing: leave these pairs out")
+    kinds = {isinstance(x, str) for x in ids}
+    if len(kinds) > 1:
+        raise TypeError(f"{kind} ids mix strings and integers: make them one kind")
+    if kinds != {True}:
+        return int64(kind, ids)
+    zero = next((x for x in ids if "\0" in x), None)
+    if zero is not None:
+        raise ValueError(_with_zero(kind, zero))
+    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+    widths(f"{kind} id", lengths, lambda at: short(ids[at]))
+    return _text(kind, ids.astype(str))
+
+
+def int64(kind: str, ids: np.ndarray) -> np.ndarray:
+    """Integers as int64, which holds −1 for "no item"; a ValueError names the first that is too large."""
+    if ids.dtype in (object, np.uint64):
+        large = next((x for x in ids.tolist() if not -(2**63) <= int(x) < 2**63), None)
+        if large is not None:
             raise ValueError(
-                f"{len(bad)} of {len(ids)} {kind} ids are missing: leave these pairs out"
+                f"{kind} id {large} does not fit in 64 bits with a sign: make these ids strings, as by ids.astype(str)"
             )
-        kinds = {isinstance(x, str) for x in ids}
-        if len(kinds) > 1:
-            raise TypeError(f"{kind} ids mix strings and integers: make them one kind")
-        if any("\0" in x for x in ids if kinds == {True}):
-            raise ValueError(f"a {kind} id has a zero character in it: remove it")  # NumPy would
-        ids = ids.astype(str if kinds == {True} else np.int64)
-    if ids.dtype.kind == "U":
-        empty = int((np.strings.strip(ids) == "").sum())
-        if empty:
-            raise ValueError(f"{empty} of {len(ids)} {kind} ids are empty: leave these pairs out")
+    return ids.astype(np.int64)
+
+
+def widths(name: str, lengths: np.ndarray, example: Callable[[int], str]) -> None:
+    """Raise ValueError for an id that is too long, or that makes all ids too wide: NumPy keeps them equally wide.
+
+    Args:
+        name: of the ids, for messages.
+        lengths: number of characters of each id.
+        example: gives the id at a place as it is shown.
+    """
+    if not len(lengths):
+        return
+    at = int(lengths.argmax())
+    longest, total = int(lengths[at]), int(lengths.sum())
+    if longest > LONGEST_ID:
+        why = f"more than {LONGEST_ID}: is a quote not closed?"
+    elif longest * len(lengths) > max(WIDE, 16 * total):
+        why = f"but the mean is {total / len(lengths):.1f}: all {len(lengths)} ids would be kept as wide; shorten it"
+    else:
+        return
+    raise ValueError(f"{name} {example(at)} has {longest} characters, {why}")
+
+
+def short(name: str) -> str:
+    """An id for messages, in quotes, and cut if it is long."""
+    return repr(name if len(name) <= 60 else name[:59] + "…")
+
+
+def _text(kind: str, ids: np.ndarray) -> np.ndarray:
+    """Text ids; a ValueError if some are empty, too long, or hold what no file can keep."""
+    empty = int((np.strings.strip(ids) == "").sum())
+    if empty:
+        raise ValueError(f"{empty} of {len(ids)} {kind} ids are empty: leave these pairs out")
+    widths(f"{kind} id", np.strings.str_len(ids), lambda at: short(str(ids[at])))
+    ids = np.ascontiguousarray(ids, ids.dtype.newbyteorder("="))
+    for start in range(0, len(ids), 2**16):  # in blocks: the codes of all ids would be copied
+        part = ids[start : start + 2**16]
+        codes = part.view(np.uint32).reshape(len(part), -1)
+        zero = ((codes[:, :-1] == 0) & (codes[:, 1:] != 0)).any(1)
+        if zero.any():
+            raise ValueError(_with_zero(kind, str(part[zero][0])))
+        half = ((codes >= 0xD800) & (codes < 0xE000)).any(1)
+        if half.any():
+            raise ValueError(
+                f"{kind} id {str(part[half][0])!r} has half a surrogate pair, which no UTF-8 file can hold: repair it"
+            )
     return ids
+
+
+def _with_zero(kind: str, name: str) -> str:
+    return f"{kind} id {short(name)} has a zero character in it, which NumPy would drop: remove it"
 
 
 def _is_missing(value: Any) -> bool:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from mfauc_jax._core import host
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
 
@@ -20,6 +21,7 @@ BLOCK_SCORES = 2**22  # scores per block: 16 MB in float32
 
 def factors_of(model: Any) -> Factors:
     """The factors of a fitted model (its `factors_`), or of anything with .U and .V; they must be finite."""
+    host.check_fork()
     factors = getattr(model, "factors_", model)
     if not (hasattr(factors, "U") and hasattr(factors, "V")):
         raise TypeError(f"{type(model).__name__} has neither factors_ nor U and V: fit it first")

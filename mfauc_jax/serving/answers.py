@@ -74,7 +74,7 @@ class Recommender:
                 and allow, nothing.
         """
         ids.check_unknown(unknown, "raise", "skip", "popular")
-        wanted, (m, _), names = np.atleast_1d(users), self._train.shape, self._train.user_ids
+        wanted, (m, _), names = ids.requested(users), self._train.shape, self._train.user_ids
         if unknown == "raise":
             rows, is_known = ids.places("user", names, wanted, m), np.ones(len(wanted), bool)
         else:
@@ -115,7 +115,7 @@ class Recommender:
         """
         V = self.item_factors_
         one = np.ndim(item) == 0
-        rows = ids.places("item", self._train.item_ids, np.atleast_1d(item), len(V))
+        rows = ids.places("item", self._train.item_ids, ids.requested(item), len(V))
         unit = V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), 1e-12)
         itself = Interactions.from_pairs(np.arange(len(rows)), rows, shape=(len(rows), len(V)))
         neighbours, cosine = ranking.top_items(
@@ -131,7 +131,7 @@ class Recommender:
             users: one id or several; broadcast with `items`.
             items: one id or several.
         """
-        users, items = np.broadcast_arrays(np.atleast_1d(users), np.atleast_1d(items))
+        users, items = np.broadcast_arrays(ids.requested(users), ids.requested(items))
         rows = ids.places("user", self._train.user_ids, users, self._train.num_users)
         columns = ids.places("item", self._train.item_ids, items, self._train.num_items)
         return np.einsum("bk,bk->b", self.user_factors_[rows], self.item_factors_[columns])
@@ -173,7 +173,7 @@ class Recommender:
     def _item_set(self, items: Any) -> Any:
         if items is None or isinstance(items, Interactions):
             return items
-        return ids.places("item", self._train.item_ids, np.atleast_1d(items), self._train.num_items)
+        return ids.places("item", self._train.item_ids, ids.requested(items), self._train.num_items)
 
 
 def _placed(own: np.ndarray, is_known: np.ndarray, other: np.ndarray) -> np.ndarray:

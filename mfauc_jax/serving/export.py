@@ -18,13 +18,15 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from mfauc_jax._core import atomic
-from mfauc_jax.data import ids
+from mfauc_jax.data import ids, reading
 from mfauc_jax.evaluation import ranking
 from mfauc_jax.serving.answers import Recommender
 
 if TYPE_CHECKING:
     import polars as pl
 
+FORMULA, NUMBER = r"^[=+\-@\t\r\n＝＋－＠]", r"^[+-]?\d+([.,]\d+)?$"
+RISK = "cells begin with = + - @, a tab or a line end: a spreadsheet may run them as formulas"
 BLOCK = 8192  # users whose lists are in memory at once
 
 
@@ -74,19 +76,39 @@ def frames(
 
 
 def table(
-    model: Recommender, path: str | os.PathLike, users: Any = None, n: int = 10, **options: Any
+    model: Recommender,
+    path: str | os.PathLike,
+    users: Any = None,
+    n: int = 10,
+    *,
+    escape_formulas: bool = False,
+    **options: Any,
 ) -> None:
-    """Write the lists of users to a .parquet or .csv file, whole or not at all; the arguments are those of `frames`."""
+    """Write the lists of users to a .parquet or .csv file, whole or not at all.
+
+    Args:
+        model: a fitted model.
+        path: the file.
+        users: ids of the users; None: all users.
+        n: length of a list.
+        escape_formulas: put ' before the ids in a .csv that a spreadsheet may run as formulas, such as =1+1. They are
+            then no longer the ids. Without it the file has the ids as they are, and one warning counts such cells.
+        options: options of `MFAUC.recommend`.
+    """
     kind = pathlib.Path(path).suffix.lower()
     if kind not in (".parquet", ".csv"):
         raise ValueError(f"{path} ends in {kind!r}: choose .parquet or .csv")
     users = _users(model, users, options)
     if kind == ".csv":
-        header = True
+        header, risky = True, 0
         with atomic.text_file(path) as file:
             for frame in frames(model, users, n, **options):
-                file.write(frame.write_csv(include_header=header))
+                risky += count_formulas(frame)
+                shown = escaped(frame) if escape_formulas else frame
+                file.write(shown.write_csv(include_header=header))
                 header = False
+        if risky and not escape_formulas:
+            reading.warn(str(path), [f"{risky} {RISK}; escape_formulas=True puts ' before them"])
         return
     from polars.io.plugins import register_io_source
 
@@ -98,6 +120,32 @@ def table(
 
     with atomic.beside(path) as temporary:
         register_io_source(source, schema=schema).sink_parquet(temporary)
+
+
+def count_formulas(frame: "pl.DataFrame") -> int:
+    """The number of text cells that a spreadsheet may run as formulas; signed numbers are none."""
+    return int(frame.select(_is_formula()).sum().sum_horizontal().sum()) if _has_text(frame) else 0
+
+
+def escaped(frame: "pl.DataFrame") -> "pl.DataFrame":
+    """The frame with ' before the cells that a spreadsheet may run as formulas."""
+    import polars as pl
+
+    text = pl.col(pl.String)
+    return frame.with_columns(pl.when(_is_formula()).then("'" + text).otherwise(text).name.keep())
+
+
+def _is_formula() -> "pl.Expr":
+    import polars as pl
+
+    text = pl.col(pl.String)
+    return (text.str.contains(FORMULA) & ~text.str.contains(NUMBER)).fill_null(value=False)
+
+
+def _has_text(frame: "pl.DataFrame") -> bool:
+    import polars as pl
+
+    return pl.String in frame.schema.values()
 
 
 def trec_run(
@@ -134,7 +182,7 @@ def _users(model: Recommender, users: Any, options: Mapping[str, Any] | None = N
     m, names = len(model.user_factors_), model.train_.user_ids
     if users is None:
         return np.arange(m) if names is None else names
-    users, unknown = np.atleast_1d(users), (options or {}).get("unknown", "raise")
+    users, unknown = ids.requested(users), (options or {}).get("unknown", "raise")
     ids.check_unknown(unknown, "raise", "skip", "popular")
     if unknown == "raise":
         ids.places("user", names, users, m)

@@ -11,6 +11,7 @@ A new minor version of the format adds what older readers may ignore; older read
 import hashlib
 import itertools
 import json
+import math
 import os
 import pathlib
 import warnings
@@ -23,6 +24,7 @@ import numpy as np
 from mfauc_jax._core import atomic, functions, host, settings
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import Spec
+from mfauc_jax.data import validation
 from mfauc_jax.data.interactions import Interactions
 
 FORMAT, VERSION = "mfauc_jax model", (2, 0)
@@ -34,6 +36,9 @@ SAFETENSORS_TYPES = {
     "uint64": "U64",
     "uint8": "U8",
 }
+NUMPY_TYPES = {name: np.dtype(kind).newbyteorder("<") for kind, name in SAFETENSORS_TYPES.items()}
+LONGEST_HEADER = 10**8  # bytes, as in safetensors itself
+UNSOUND = (KeyError, ValueError, TypeError, AttributeError, RecursionError)  # by damaged contents
 
 
 class ModelFileError(ValueError):
@@ -97,8 +102,31 @@ def _write_safetensors(
 
 
 def read(path: str | os.PathLike) -> Contents:
-    """The contents of a model file, which are checked; a `ModelFileError` says what is wrong."""
-    tensors, metadata = _open(path)
+    """The contents of a model file, which are checked; a `ModelFileError` says what is wrong.
+
+    The header is judged before a tensor is read, so that another large file costs neither time nor memory.
+    """
+    host.check_fork()
+    with pathlib.Path(path).open("rb") as file:
+        header, metadata = _header(path, file)
+        by = _check_format(path, metadata)
+        tensors = _tensors(path, file, header)
+    expected = metadata.pop("sha256", None)
+    if expected != _digest(tensors, metadata):
+        raise ModelFileError(
+            f"{path} is corrupted: its contents do not match its checksum; get it again"
+        )
+    try:
+        params, training = (dict(json.loads(metadata[name])) for name in ("params", "training"))
+        factors = Factors(*(jnp.asarray(tensors[f"{side}_factors"]) for side in ("user", "item")))
+        train = _interactions(tensors, factors)
+    except UNSOUND as error:
+        raise ModelFileError(f"{path} is not a whole model: {error!r}") from error
+    return Contents(factors, train, params, training, by)
+
+
+def _check_format(path: str | os.PathLike, metadata: dict[str, str]) -> str:
+    """The version of the library that wrote the file; a `ModelFileError` if this one does not read it."""
     if metadata.get("format") != FORMAT:
         raise ModelFileError(f"{path} is a safetensors file, but not a model of mfauc_jax")
     version, by = metadata.get("format_version", ""), metadata.get("library_version", "unknown")
@@ -112,18 +140,7 @@ def read(path: str | os.PathLike) -> Contents:
             f"{path} has format {version}, which mfauc_jax {by} wrote and this version does not read: "
             "fit the model again, or load it there"
         )
-    expected = metadata.pop("sha256", None)
-    if expected != _digest(tensors, metadata):
-        raise ModelFileError(
-            f"{path} is corrupted: its contents do not match its checksum; get it again"
-        )
-    try:
-        params, training = (dict(json.loads(metadata[name])) for name in ("params", "training"))
-        factors = Factors(*(jnp.asarray(tensors[f"{side}_factors"]) for side in ("user", "item")))
-        train = _interactions(tensors, factors)
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise ModelFileError(f"{path} is not a whole model: {error!r}") from error
-    return Contents(factors, train, params, training, by)
+    return by
 
 
 def restored_fields(
@@ -169,22 +186,62 @@ def _only_named(described: Any) -> str | None:
     return next((n for n in map(_only_named, described.values()) if n is not None), None)
 
 
-def _open(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    from safetensors import SafetensorError, safe_open
-
-    with pathlib.Path(path).open("rb") as file:  # raises the usual OSError if it cannot be opened
-        if not file.read(1):
-            raise ModelFileError(f"{path} is empty")
+def _header(
+    path: str | os.PathLike, file: BinaryIO
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """The tensors' types, shapes and places, and the metadata, of the header at the beginning of a file."""
+    size = os.fstat(file.fileno()).st_size
+    beginning = file.read(8)
+    if not beginning:
+        raise ModelFileError(f"{path} is empty")
+    length = int.from_bytes(beginning, "little")
     try:
-        with safe_open(path, framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except (SafetensorError, ValueError, TypeError, AttributeError) as error:
-        if "IncompleteBuffer" in str(error) or "not fully covered" in str(error):
-            raise ModelFileError(f"{path} is truncated, or something was added to it") from error
+        if not 2 <= length <= min(size - 8, LONGEST_HEADER):
+            raise ValueError(f"a header of {length} bytes in a file of {size}")
+        header = json.loads(file.read(length))
+        metadata = header.pop("__metadata__", {})
+        if not all(isinstance(text, str) for text in metadata.values()):
+            raise TypeError("its metadata are not text")
+        if not all(isinstance(entry, dict) for entry in header.values()):
+            raise TypeError("its header does not describe tensors")
+    except UNSOUND as error:
         raise ModelFileError(
             f"{path} is no model file, or its beginning is damaged: it cannot be read as safetensors "
             f"({error})"
         ) from error
+    return header, metadata
+
+
+def _tensors(
+    path: str | os.PathLike, file: BinaryIO, header: dict[str, dict[str, Any]]
+) -> dict[str, np.ndarray]:
+    """The tensors of a file, which lie one after the other behind its header, and fill the file."""
+    start, size = file.tell(), os.fstat(file.fileno()).st_size
+    end = start
+    try:
+        entries = sorted(header.items(), key=lambda entry: entry[1]["data_offsets"])
+        kinds = {name: NUMPY_TYPES[entry["dtype"]] for name, entry in entries}
+        for name, entry in entries:
+            first, last = entry["data_offsets"]
+            if any(type(length) is not int or length < 0 for length in entry["shape"]):
+                raise ValueError(f"{name} has the shape {entry['shape']}")
+            if (
+                first != end - start
+                or last - first != math.prod(entry["shape"]) * kinds[name].itemsize
+            ):
+                raise ValueError(f"{name} is at {first} to {last}")
+            end = start + last
+    except UNSOUND as error:
+        raise ModelFileError(
+            f"{path} is no model file, or its beginning is damaged: it cannot be read as safetensors "
+            f"({error!r})"
+        ) from error
+    if end != size:
+        raise ModelFileError(f"{path} is truncated, or something was added to it")
+    tensors = {name: np.empty(entry["shape"], kinds[name]) for name, entry in entries}
+    for tensor in tensors.values():
+        file.readinto(tensor.reshape(-1).view(np.uint8).data)  # type: ignore[attr-defined]
+    return tensors
 
 
 def _major(path, version: str) -> int:
@@ -218,7 +275,7 @@ def _packed(name: str, ids: np.ndarray | None) -> dict[str, np.ndarray]:
     if ids is None:
         return {}
     if ids.dtype.kind in "iu":
-        return {name: ids.astype(np.uint64 if ids.dtype == np.uint64 else np.int64)}
+        return {name: validation.int64(name, ids)}
     if ids.dtype.kind != "U":
         raise TypeError(f"{name} are {ids.dtype}: a model file holds integers or strings")
     words = [str(word).encode("utf-8", "surrogatepass") for word in ids]
@@ -228,6 +285,7 @@ def _packed(name: str, ids: np.ndarray | None) -> dict[str, np.ndarray]:
 
 def _unpacked(name: str, tensors: dict[str, np.ndarray], size: int) -> np.ndarray | None:
     ids = tensors.get(name)
+    ids = None if ids is None else validation.int64(name, ids)
     if f"{name}.offsets" in tensors:
         blob, offsets = tensors[f"{name}.bytes"].tobytes(), tensors[f"{name}.offsets"].tolist()
         pairs = itertools.pairwise(offsets)

@@ -149,9 +149,7 @@ class Selection:
         axes.set_title(f"best {self.score:.4f} at {best}", fontsize=9)
         label = f"{self.criterion}, mean of {self.means()[0]['splits']} splits"
         figure.colorbar(image, ax=axes, label=label, extend="min" if sign > 0 else "max")
-        ending = pathlib.Path(path).suffix[1:] or "png"
-        with atomic.beside(path) as beside:
-            figure.savefig(beside, bbox_inches="tight", format=ending)
+        atomic.save_figure(figure, path, bbox_inches="tight")
 
     def _axes(self, x: str | None, y: str | None) -> tuple[str, str]:
         several = [name for name in self.points[0] if len(self._values(name)) > 1]
