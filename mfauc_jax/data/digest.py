@@ -8,7 +8,7 @@ from mfauc_jax.data.interactions import Interactions
 
 
 def digest(X: Interactions) -> str:
-    """A digest of the shape, and of the positives with their places, confidences and ids, over all processes, in hexadecimal.
+    """A digest of the shape and of the positives with their places, confidences and ids, over all processes.
 
     The users of the processes follow one another, so the same users in the same order give the same digest, however
     they are cut over processes.
