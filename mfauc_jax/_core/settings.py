@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 import jax
 import numpy as np
 
-from mfauc_jax._core import host, registry
+from mfauc_jax._core import digests, host, registry
 from mfauc_jax._core.fields import DECLARED, Spec
 
 GIVE_AGAIN = "give again"  # marks what a file cannot hold: a user's own function
@@ -69,7 +69,8 @@ class Declared:
         """Every field as JSON: a part as a dictionary with its `name`, a user's function as {"give again": its name}.
 
         Args:
-            identity: leave out the fields that may change when a fit is resumed, such as the number of iterations.
+            identity: leave out the fields that may change when a fit is resumed, such as the number of iterations, and
+                add a digest of every formula that is not the library's own.
         """
         values = {
             n: getattr(self, n) for n, s in self.specs().items() if s.identity or not identity
@@ -220,6 +221,8 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _described(value: Any, identity: bool) -> Any:
+    if identity and callable(value) and not _is_ours(value):  # the same name may be another formula
+        return _described(value, False) | {"formula": digests.function(value, 0.0)}
     if isinstance(value, Settings):
         by_name = value.coerce(value.name)  # a user's function may have the name of a known one
         if value.registry is not Settings.registry and type(by_name) is not type(value):
@@ -228,6 +231,11 @@ def _described(value: Any, identity: bool) -> Any:
     if callable(value):
         return {GIVE_AGAIN: getattr(value, "__name__", type(value).__name__)}
     return list(value) if isinstance(value, tuple) else value
+
+
+def _is_ours(value: Any) -> bool:
+    owner = type(value) if isinstance(value, Settings) else value
+    return str(getattr(owner, "__module__", "")).split(".")[0] == __name__.split(".")[0]
 
 
 def from_description(spec: Spec, described: Any) -> Any:

@@ -67,7 +67,7 @@ def write(path: str | os.PathLike, contents: Contents) -> None:
     metadata = {
         "format": FORMAT,
         "format_version": ".".join(map(str, VERSION)),
-        "library_version": _library_version(),
+        "library_version": library_version(),
         "params": json.dumps(contents.params),
         "training": json.dumps(contents.training),
     }
@@ -247,7 +247,8 @@ def _digest(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
     return digest.hexdigest()
 
 
-def _library_version() -> str:
+def library_version() -> str:
+    """The version of this library, as it is installed."""
     try:
         return importlib.metadata.version("mfauc_jax")
     except importlib.metadata.PackageNotFoundError:

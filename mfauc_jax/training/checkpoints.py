@@ -1,14 +1,25 @@
-"""Checkpoints of a fit, by orbax: the solver's state and the history so far, written whole or not at all."""
+"""Checkpoints of a fit, by orbax: all that the next iteration needs, written whole or not at all, and read with care.
+
+A state holds the solver's state, the history, and what the watcher has seen (the best factors, and how long they have
+been the best). Digests of all of it are kept beside it, so a damaged state is noticed, and the one before it is used.
+"""
 
 import json
 import pathlib
-from typing import Any
+import warnings
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
+from mfauc_jax._core import digests, host
+from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import size, text
 from mfauc_jax._core.settings import Settings
 from mfauc_jax.solvers.base import State
+from mfauc_jax.training.watch import Seen
+
+BEST = ("best_U", "best_V")  # the names of the best factors among the arrays of a state
 
 
 class Checkpoints(Settings):
@@ -21,6 +32,15 @@ class Checkpoints(Settings):
     def open(self, fingerprint: dict[str, Any]) -> "States":
         """The folder's states of the fit that `fingerprint` describes."""
         return States(self.folder, fingerprint, self.every, self.keep)
+
+
+class Kept(NamedTuple):
+    """What a state holds."""
+
+    state: State
+    history: list[dict]
+    seen: Seen | None = None  # None: the fit has no watcher
+    stopped: str | None = None  # why the fit ended here; None: it went on
 
 
 class States:
@@ -37,33 +57,118 @@ class States:
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False)
         self._manager = ocp.CheckpointManager(pathlib.Path(folder).absolute(), options=options)
         self._folder = folder
+        self._damaged: set[int] = set()
 
-    def save(self, state: State, history: list[dict]) -> None:
-        """Write the state after `state.iteration` iterations, and the history."""
+    def save(self, kept: Kept) -> None:
+        """Write the state after `kept.state.iteration` iterations."""
+        iteration, seen, arrays = int(kept.state.iteration), kept.seen, _named(kept.state)
+        if seen is not None and seen.best is not None:
+            arrays |= dict(zip(BEST, seen.best, strict=True))
+        about = {
+            "fingerprint": self._fingerprint,
+            "history": kept.history,
+            "watched": None if seen is None else {"value": seen.value, "waited": seen.waited},
+            "stopped": kept.stopped,
+            "has_best": BEST[0] in arrays,
+            "digest": _digest(arrays),
+        }
+        if iteration in self._damaged:
+            self._manager.delete(iteration)
+            self._damaged.remove(iteration)
         args = self._ocp.args.Composite(
-            state=self._ocp.args.StandardSave(_named(state)),
-            about=self._ocp.args.JsonSave({"fingerprint": self._fingerprint, "history": history}),
+            state=self._ocp.args.StandardSave(arrays),
+            about=self._ocp.args.JsonSave(about | {"sha256": _sha256(about)}),
         )
-        self._manager.save(int(state.iteration), args=args)
+        self._manager.save(iteration, args=args, force=True)  # also below the newest iteration
         self._manager.wait_until_finished()
 
-    def latest(self, like: State) -> tuple[State, list[dict]] | None:
-        """The newest state, in the structure of `like`, and its history; None in an empty folder."""
-        iteration = self._manager.latest_step()
-        if iteration is None:
-            return None
-        about = self._restore(iteration, about=self._ocp.args.JsonRestore())["about"]
-        for name, here in self._fingerprint.items():
-            there = about["fingerprint"].get(name)
-            if there != here:
-                raise ValueError(
-                    f"{self._folder} holds another fit ({name} = {there}, here {here}): choose "
-                    "another folder for checkpoints or delete it"
+    def latest(self, like: State, iterations: int, best_like: Factors) -> Kept | None:
+        """The newest state of at most `iterations` iterations that is whole; None in an empty folder.
+
+        Args:
+            like: a state of the same structure, shapes and placement.
+            iterations: T of the fit.
+            best_like: factors of the shape of the best ones, in the caller's order.
+        """
+        steps, damage = sorted(self._manager.all_steps(), reverse=True), ""
+        for iteration in steps:
+            kept, damage_here = self._kept(iteration, like, iterations, best_like)
+            if damage_here:
+                damage = damage_here
+                self._damaged.add(iteration)
+                continue
+            if kept is None:  # of a longer fit
+                continue
+            if damage:
+                warnings.warn(
+                    f"{self._folder}: the state of iteration {min(self._damaged)} is damaged ({damage}); "
+                    f"the fit goes on from iteration {iteration}",
+                    stacklevel=4,
                 )
-        target = jax.tree.map(self._ocp.utils.to_shape_dtype_struct, _named(like))
-        state = self._restore(iteration, state=self._ocp.args.StandardRestore(target))["state"]
-        restored = [state[name] for name in sorted(target)]
-        return jax.tree.unflatten(jax.tree.structure(like), restored), list(about["history"])
+            return kept
+        if not steps:
+            return None
+        if len(self._damaged) == len(steps):
+            raise ValueError(
+                f"{self._folder}: no state can be read ({damage}): delete the folder to start again"
+            )
+        raise ValueError(
+            f"{self._folder} holds states of iterations {', '.join(map(str, reversed(steps)))}, and iterations = "
+            f"{iterations}: ask for at least {steps[-1]}, or choose another folder for checkpoints"
+        )
+
+    def _kept(
+        self, iteration: int, like: State, iterations: int, best_like: Factors
+    ) -> tuple[Kept | None, str]:
+        """A state, or None if its iteration is beyond `iterations`; and what is damaged, in this process or another."""
+        about, arrays, damage, other_fit = {}, {}, "", ""
+        try:
+            about = self._about(iteration)
+            other_fit = self._difference(about["fingerprint"])
+            if not other_fit and iteration <= iterations:
+                arrays = self._arrays(iteration, like, best_like if about["has_best"] else None)
+        except Exception as error:  # orbax and tensorstore raise all kinds
+            damage = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+        problems = host.everyone(np.array([bool(other_fit), bool(damage)], np.int32)).any(0)
+        if problems[1]:
+            return None, damage or "in another process"
+        if problems[0]:
+            raise ValueError(other_fit)
+        if iteration > iterations:
+            return None, ""
+        if about["digest"] != _digest(arrays):
+            return None, "its arrays do not match their checksum"
+        best = Factors(*(arrays.pop(name) for name in BEST)) if about["has_best"] else None
+        watched = about["watched"]
+        seen = None if watched is None else Seen(best, watched["value"], watched["waited"])
+        state = jax.tree.unflatten(jax.tree.structure(like), [arrays[n] for n in sorted(arrays)])
+        return Kept(state, list(about["history"]), seen, about["stopped"]), ""
+
+    def _about(self, iteration: int) -> dict[str, Any]:
+        about = dict(self._restore(iteration, about=self._ocp.args.JsonRestore())["about"])
+        if about.pop("sha256", None) != _sha256(about):
+            raise ValueError("its description does not match its checksum")
+        return about
+
+    def _difference(self, there: dict[str, Any]) -> str:
+        """What the fit of a state has otherwise than this one, as an error message; "" if nothing."""
+        here = self._fingerprint
+        for name in {**here, **there}:
+            if there.get(name) != here.get(name):
+                return (
+                    f"{self._folder} holds another fit ({name} = {there.get(name)}, here {here.get(name)}): "
+                    "choose another folder for checkpoints or delete it"
+                )
+        return ""
+
+    def _arrays(
+        self, iteration: int, like: State, best_like: Factors | None
+    ) -> dict[str, jax.Array]:
+        target: dict[str, Any] = _named(like)
+        if best_like is not None:
+            target |= dict(zip(BEST, best_like, strict=True))
+        shapes = jax.tree.map(self._ocp.utils.to_shape_dtype_struct, target)
+        return dict(self._restore(iteration, state=self._ocp.args.StandardRestore(shapes))["state"])
 
     def _restore(self, iteration: int, **what):
         return self._manager.restore(iteration, args=self._ocp.args.Composite(**what))
@@ -76,3 +181,23 @@ class States:
 def _named(state: State) -> dict[str, jax.Array]:
     """The leaves by number; of a leaf that is spread over processes, each process writes its own part."""
     return {f"{i:03d}": jax.numpy.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
+
+
+def _digest(arrays: dict[str, jax.Array]) -> dict[str, str]:
+    """The digest of each array, whatever its placement on devices and processes."""
+    return {name: digests.total(_parts(array)) for name, array in sorted(arrays.items())}
+
+
+def _parts(array: jax.Array) -> list[np.ndarray]:
+    """The digests of the rows of an array that this process holds and that are its to count."""
+    row = int(np.prod(array.shape[1:], dtype=np.int64))
+    parts = [np.zeros(2, np.uint64)]
+    for shard in array.addressable_shards:
+        if shard.replica_id == 0:
+            first = (shard.index[0].start or 0) * row if shard.index else 0
+            parts.append(digests.array(shard.data, first))
+    return parts
+
+
+def _sha256(about: dict[str, Any]) -> str:
+    return digests.text(json.dumps(about, sort_keys=True, default=str))

@@ -14,7 +14,9 @@ from tqdm import tqdm
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import base
-from mfauc_jax.training.checkpoints import States
+from mfauc_jax.training import agreement
+from mfauc_jax.training.checkpoints import Kept, States
+from mfauc_jax.training.interrupts import Interrupts
 from mfauc_jax.training.watch import Watcher
 
 
@@ -62,64 +64,81 @@ def fit(
         iterations: T; None: the solver's own.
         watcher: records more, keeps the best factors, and may stop the fit early.
         states: the folder of checkpoints; the fit resumes from a state in it.
-        callbacks: called with (iteration, averaged factors, record); if one returns a true value, the fit stops.
+        callbacks: called with (iteration, averaged factors, record); if one returns a true value, the fit stops, in
+            every process. A fit that is resumed where a callback stopped it asks the callbacks about that iteration
+            again.
         progress: whether to show a progress bar; None: on a terminal only.
         restored: puts the rows of the solver's factors into the caller's order.
     """
     iterations = solver.iterations if iterations is None else iterations
     stages = [solver.seen_by_step(objective) for objective in solver.stages(problem.objective)]
-    state, history = solver.init(problem, factors), []
-    checkpoint = states.latest(state) if states else None
-    if checkpoint:
-        state, history = checkpoint
+    kept = Kept(solver.init(problem, factors), [], watcher.seen if watcher else None)
+    found = states.latest(kept.state, iterations, factors) if states else None
+    resumed = found is not None
+    if found is not None:
+        kept = found
+        if watcher and found.seen is not None:
+            watcher.seen = found.seen
     data = solver.prepare(problem)
     run = base.runner(solver, data)
 
     def read(state: base.State) -> Factors:
         return restored(solver.read(state, factors))
 
+    def verdict(averaged: Callable[[], Factors], call: bool) -> str | None:
+        """Why the fit ends here, in any process, or None."""
+        s, history = int(kept.state.iteration), kept.history
+        if call and any([callback(s, averaged(), history[-1]) for callback in callbacks]):
+            return "callback"
+        found = watcher.verdict(history) if watcher else None
+        return found or ("interrupted" if interrupts.noted else None)
+
     hide = not sys.stderr.isatty() if progress is None else not progress
     hide = hide or jax.process_index() > 0
-    bar = tqdm(
-        total=iterations, initial=int(state.iteration), disable=hide, desc="fit", leave=False
-    )
-    stopped, last, started = "iterations", state, time.perf_counter()
-    seconds_before = history[-1]["seconds"] if history else 0.0
+    done = written = int(kept.state.iteration)
+    bar = tqdm(total=iterations, initial=done, disable=hide, desc="fit", leave=False)
+    stopped, started = None, time.perf_counter()
+    seconds_before = kept.history[-1]["seconds"] if kept.history else 0.0
     try:
-        for s in range(int(state.iteration), iterations):
-            objective = stages[base.stage(s, iterations, len(stages))]
-            state, info = run(solver, objective, key, state, data)
-            averaged = functools.cache(functools.partial(read, state))
-            record = {"iteration": s + 1, "step_size": float(info.step_size)}
-            record |= watcher.record(averaged, s + 1, iterations) if watcher else {}
-            record["seconds"] = seconds_before + time.perf_counter() - started
-            if not all(math.isfinite(v) for v in record.values()):
-                raise DivergedError(
-                    _diverged(solver, record), Fitted(read(last), history, "diverged")
+        with Interrupts() as interrupts:
+            if resumed and kept.history:  # a callback that stopped the fit here is asked again
+                averaged = functools.partial(read, kept.state)
+                call = kept.stopped == "callback"
+                stopped = agreement.reason(functools.partial(verdict, averaged, call))
+            for s in range(done, iterations if stopped is None else done):
+                objective = stages[base.stage(s, iterations, len(stages))]
+                state, info = run(solver, objective, key, kept.state, data)
+                averaged = functools.cache(functools.partial(read, state))
+                record = {"iteration": s + 1, "step_size": float(info.step_size)}
+                record |= watcher.record(averaged, s + 1, iterations) if watcher else {}
+                record["seconds"] = seconds_before + time.perf_counter() - started
+                if not all(math.isfinite(v) for v in record.values()):
+                    fitted = Fitted(read(kept.state), kept.history, "diverged")
+                    raise DivergedError(_diverged(solver, record), fitted)
+                if watcher:
+                    watcher.see(record, averaged)
+                kept = Kept(state, [*kept.history, record], watcher.seen if watcher else None)
+                bar.update()
+                bar.set_postfix(
+                    {k: f"{v:.4g}" for k, v in record.items() if k not in ("iteration", "seconds")}
                 )
-            last = state
-            history.append(record)
-            if watcher:
-                watcher.see(record, averaged)
-            bar.update()
-            bar.set_postfix(
-                {k: f"{v:.4g}" for k, v in record.items() if k not in ("iteration", "seconds")}
-            )
-            if states and ((s + 1) % states.every == 0 or s + 1 == iterations):
-                states.save(state, history)
-            if any([callback(s + 1, averaged(), record) for callback in callbacks]):
-                stopped = "callback"
-                break
-            verdict = watcher.verdict(history) if watcher else None
-            if verdict:
-                stopped = verdict
-                break
-    except KeyboardInterrupt:
+                stopped = agreement.reason(functools.partial(verdict, averaged, True))
+                due = stopped is not None or s + 1 == iterations
+                if states and (due or (s + 1) % states.every == 0):
+                    written = -1  # while a state is being written
+                    states.save(kept._replace(stopped=stopped))
+                    written = s + 1
+                if stopped is not None:
+                    break
+    except KeyboardInterrupt:  # from a callback, another thread, or a second Ctrl-C
         stopped = "interrupted"  # return the factors so far
+        if states and written not in (-1, int(kept.state.iteration)) and jax.process_count() == 1:
+            states.save(kept._replace(stopped=stopped))
     finally:
         bar.close()
-    result = watcher.best if watcher and watcher.best is not None else read(last)
-    return Fitted(jax.block_until_ready(result), history, stopped)
+    best = kept.seen.best if kept.seen else None
+    result = read(kept.state) if best is None else best
+    return Fitted(jax.block_until_ready(result), kept.history, stopped or "iterations")
 
 
 def _diverged(solver: base.Solver, record: dict[str, float]) -> str:

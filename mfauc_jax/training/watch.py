@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,6 +12,7 @@ from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import choice, number, size
 from mfauc_jax._core.settings import Settings
 from mfauc_jax.data import ids
+from mfauc_jax.data.digest import digest
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation import formulas, metrics
 from mfauc_jax.objective import exact
@@ -50,6 +51,14 @@ class Watch(Settings):
         return self.record_every or (1 if self.tolerance > 0 else 0)
 
 
+class Seen(NamedTuple):
+    """What a watcher has seen: a checkpoint keeps it, so that a resumed fit decides as an uninterrupted one."""
+
+    best: Factors | None = None  # the factors with the best metric so far
+    value: float | None = None  # their metric
+    waited: int = 0  # validations since then
+
+
 class Watcher:
     """Computes the records of a running fit, keeps the best factors, and decides whether to stop."""
 
@@ -58,6 +67,7 @@ class Watcher:
         watch: Watch,
         objective: Callable[[Factors], Any] | None = None,
         metrics: Callable[[Factors], dict[str, float]] | None = None,
+        held_out: Interactions | None = None,
     ):
         """Make a watcher.
 
@@ -65,10 +75,11 @@ class Watcher:
             watch: what to record, and how often.
             objective: the exact θ of factors; None records none.
             metrics: the validation metrics of factors; None records none.
+            held_out: the positives that the metrics are about.
         """
         self.watch, self.objective, self.metrics = watch, objective, metrics
-        self.best: Factors | None = None
-        self._value, self._waited = -math.inf, 0
+        self._held_out = held_out
+        self.seen = Seen()
 
     @classmethod
     def of(
@@ -94,7 +105,7 @@ class Watcher:
                 "record_every, tolerance and validation need every user, and this process holds "
                 "its own only: leave them out, and evaluate what fit returns"
             )
-        theta = measured = None
+        theta = measured = held_out = None
         if watch.objective_every:
             assembled = problem()
             objective = solver.stages(assembled.objective)[-1]
@@ -103,7 +114,12 @@ class Watcher:
         if validation is not None:
             held_out = ids.over(validation, X, unknown="skip")
             measured = partial(_metrics, X, held_out, watch.metric)
-        return cls(watch, theta, measured)
+        return cls(watch, theta, measured, held_out)
+
+    def identity(self) -> dict[str, Any]:
+        """What a resumed fit must watch alike: the settings, and a digest of the held-out positives."""
+        held_out = None if self._held_out is None else digest(self._held_out)
+        return {"watch": self.watch.describe(identity=True), "validation": held_out}
 
     def record(self, factors: Callable[[], Factors], iteration: int, last: int) -> dict[str, float]:
         """The records that are due after an iteration; `last` is the last iteration, after which all are."""
@@ -120,16 +136,16 @@ class Watcher:
         value = record.get(formulas.name_of(self.watch.metric))
         if value is None:
             return
-        if self.best is None or value > self._value:
-            self._value, self.best, self._waited = value, factors(), 0
+        if self.seen.value is None or value > self.seen.value:
+            self.seen = Seen(factors(), value)
         else:
-            self._waited += 1
+            self.seen = self.seen._replace(waited=self.seen.waited + 1)
 
     def verdict(self, history: list[dict[str, float]]) -> str | None:
         """The reason to stop now, "converged" or "patience", or None."""
         if self._converged([r["objective"] for r in history if "objective" in r]):
             return "converged"
-        if self.watch.patience is not None and self._waited >= self.watch.patience:
+        if self.watch.patience is not None and self.seen.waited >= self.watch.patience:
             return "patience"
         return None
 

@@ -1,0 +1,137 @@
+"""Agreement of several processes about one fit: before the first step, and on when to stop.
+
+Processes that disagree would train something that nobody asked for, or wait for each other for ever. So every process
+says what it is about to do; a difference, or an error of one process, becomes an error in all of them.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from mfauc_jax._core import digests, host
+from mfauc_jax.data.interactions import Interactions
+
+T = TypeVar("T")
+REASONS = (None, "callback", "converged", "patience", "interrupted", "error")  # weakest first
+
+
+def prepared(prepare: Callable[[], tuple[T, dict[str, Any]]]) -> T:
+    """What `prepare` returns, once all processes have prepared the same fit.
+
+    Args:
+        prepare: returns a result and the facts, by name, that must be the same in every process. It must not
+            communicate.
+    """
+    if jax.process_count() == 1:
+        return prepare()[0]
+    result, facts, error = None, {}, None
+    try:
+        result, facts = prepare()
+    except Exception as raised:
+        error = raised
+    said = _flat(facts) if error is None else {"error": str(error)}
+    everyone = _gathered(said)
+    if error is not None:
+        raise error
+    for process, other in enumerate(everyone):
+        if "error" in other:
+            raise ValueError(f"process {process} cannot take part in this fit: {other['error']}")
+        for name in sorted({**everyone[0], **other}):
+            first, here = everyone[0].get(name), other.get(name)
+            if first != here:
+                raise ValueError(
+                    f"the processes disagree about {name}: process 0 has {first}, process {process} has {here}; "
+                    "give every process the same"
+                )
+    return result  # pyright: ignore
+
+
+def check_users(X: Interactions) -> None:
+    """Raise ValueError in every process if two processes hold the same user.
+
+    Users are known by their ids. Without ids, two processes that hold equal rows are refused.
+    """
+    if jax.process_count() == 1:
+        return
+    rows, items, _ = X.on_host()
+    whole = digests.entries(rows, items).view(np.uint32)
+    hashes = np.zeros(0, np.uint64) if X.user_ids is None else digests.texts(X.user_ids)
+    counts = host.everyone(np.array([X.num_users, len(hashes)], np.int32))
+    wholes = host.everyone(whole)
+    for process in range(len(wholes)):
+        for other in range(process):
+            if (wholes[process] == wholes[other]).all():
+                raise ValueError(
+                    f"processes {other} and {process} hold the same rows: each must load its own users, "
+                    "those that distributed.users gives"
+                )
+    if not counts[:, 1].all():
+        return
+    padded = np.zeros((int(counts[:, 1].max()), 2), np.uint32)
+    padded[: len(hashes)] = hashes.view(np.uint32).reshape(-1, 2)
+    gathered = host.everyone(padded)
+    known = [
+        np.ascontiguousarray(part[:count]).view(np.uint64).ravel()
+        for part, count in zip(gathered, counts[:, 1], strict=True)
+    ]
+    values, times = np.unique(np.concatenate(known), return_counts=True)
+    if (times > 1).any():
+        repeated = values[times > 1][0]
+        holders = [str(i) for i, part in enumerate(known) if repeated in part]
+        mine = np.flatnonzero(hashes == repeated)
+        named = (
+            f" (such as {X.user_ids[mine[0]]!r})" if len(mine) and X.user_ids is not None else ""
+        )
+        raise ValueError(
+            f"{int((times > 1).sum())} users{named} are in processes {' and '.join(holders)}: each user must be in "
+            "one process only"
+        )
+
+
+def reason(decide: Callable[[], str | None]) -> str | None:
+    """The reason to stop now that any process has found, the same in all of them; None to go on.
+
+    An error of `decide` in one process is raised there, and a RuntimeError in the others.
+    """
+    if jax.process_count() == 1:
+        return decide()
+    found, error = None, None
+    try:
+        found = decide()
+    except Exception as raised:
+        found, error = "error", raised
+    codes = host.everyone(np.int32(REASONS.index(found))).ravel()
+    if error is not None:
+        raise error
+    shared = REASONS[int(codes.max())]
+    if shared == "error":
+        process = int(codes.argmax())
+        raise RuntimeError(f"process {process} stopped with an error of its own, which it printed")
+    return shared
+
+
+def _flat(facts: dict[str, Any], path: str = "") -> dict[str, str]:
+    """Facts by dotted names, each as a short text."""
+    flat = {}
+    for name, fact in facts.items():
+        if isinstance(fact, dict):
+            flat |= _flat(fact, f"{path}{name}.")
+        else:
+            text = json.dumps(fact, default=str, ensure_ascii=False)
+            flat[path + name] = (
+                text if len(text) <= 200 else f"{text[:160]}… ({digests.text(text)})"
+            )
+    return flat
+
+
+def _gathered(said: dict[str, str]) -> list[dict[str, str]]:
+    """What every process said, by process."""
+    mine = np.frombuffer(json.dumps(said).encode(), np.uint8)
+    lengths = host.everyone(np.int32(len(mine))).ravel()
+    padded = np.zeros(int(lengths.max()), np.uint8)
+    padded[: len(mine)] = mine
+    gathered = host.everyone(padded)
+    return [json.loads(bytes(part[:n])) for part, n in zip(gathered, lengths, strict=True)]
