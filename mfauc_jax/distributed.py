@@ -149,5 +149,6 @@ def check_rows(X: Interactions) -> None:
         )
         raise ValueError(
             f"process {me} holds other rows than distributed.users gave it{where} ({len(found)} users, it gave "
-            f"{len(wanted)}): load X[mine] in the order of mine, with the lengths of X's rows"
+            f"{len(wanted)}): give it the lengths of all rows of X, and "
+            "load X[mine] in the order of mine (Interactions.take(mine) keeps ids)"
         )

@@ -17,16 +17,19 @@ from toys import quiet
 
 from mfauc_jax import MFAUC, Blockwise, Checkpoints, Svd, Watch, distributed
 from mfauc_jax._core import host
+from mfauc_jax.training.watch import Watcher
 
 TOLERANCE = 1e-10  # float64; sums over processes are added in another order
 
 
-def start(out: pathlib.Path, count: int, **options) -> list[subprocess.Popen]:
+def start(
+    out: pathlib.Path, count: int, program: str = "processes.py", **options
+) -> list[subprocess.Popen]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"}
-    script = pathlib.Path(__file__).with_name("processes.py")
+    script = pathlib.Path(__file__).with_name(program)
     started = []
     for i in range(count):
         chosen = {"coordinator": f"127.0.0.1:{port}", "count": count, "id": i, "devices": 1}
@@ -147,13 +150,16 @@ def test_blocks_that_the_processes_cannot_share_are_refused(monkeypatch):
 
 def test_what_needs_every_user_is_refused_in_several_processes(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(multihost_utils, "process_allgather", lambda a: np.stack([a, a]))
     with pytest.raises(ValueError, match="'alternating' runs in one process: use solver='bl"):
         MFAUC().fit(matrix())
     for watch, validation in ((Watch(record_every=1), None), (Watch(), matrix())):
         with pytest.raises(ValueError, match="record_every, tolerance and validation need every"):
-            model().fit(matrix(), validation, watch=watch)
+            Watcher.of(watch, quiet(matrix()), lambda: None, Blockwise(), validation)
     with pytest.raises(ValueError, match="start = 'svd' needs every user"):
         Blockwise().start(Svd(), jax.random.key(0), quiet(matrix()), 3)
+    with pytest.raises(ValueError, match="processes 0 and 1 hold the same rows: each must load"):
+        model().fit(matrix())
 
 
 def test_a_bad_environment_is_named(monkeypatch):
@@ -171,3 +177,69 @@ def test_totals_are_over_processes_and_not_within_an_array(monkeypatch):
     monkeypatch.setattr(multihost_utils, "process_allgather", lambda local: [local, theirs])
     assert host.total(mine).tolist() == [11, 22, 33]
     assert host.everyone(mine).tolist() == [[1, 2, 3], [10, 20, 30]]
+
+
+REFUSED = "ValueError: the processes disagree about "
+OUTCOMES = {  # the beginning of what process 0 and process 1 say
+    "nothing": "iterations 6",
+    "learning_rate": REFUSED + "solver.learning_rate: process 0 has 0.3, process 1 has 0.2; give",
+    "seed": REFUSED + "seed: process 0 has 0, process 1 has 1",
+    "loss": REFUSED + "loss.",
+    "weighting": REFUSED + "weighting.",
+    "penalty": REFUSED + "penalty.",
+    "strength": REFUSED + "penalty.strength: process 0 has 0.4, process 1 has 0.5",
+    "num_pos": REFUSED + "solver.num_pos",
+    "num_neg": REFUSED + "solver.num_neg",
+    "eta": REFUSED + "solver.average.eta",
+    "tau": REFUSED + "weights.tau",
+    "user_power": REFUSED + "weights.user_power",
+    "iterations": REFUSED + "iterations: process 0 has 6, process 1 has 4",
+    "blocks": REFUSED + "solver.blocks",
+    "batch": REFUSED + "solver.batch",
+    "optimiser": REFUSED + "solver.optimiser",
+    "rank": REFUSED + "rank",
+    "start": REFUSED + "start.scale",
+    "solver": ("ValueError: process 1 cannot take part", "ValueError: solver 'minibatch' runs in"),
+    "items": REFUSED + "number of items: process 0 has 24, process 1 has 25",
+    "wrong rows": ("ValueError: process 1 cannot", "ValueError: process 1 holds other rows than"),
+    "too few rows": ("ValueError: process 1 cannot", "ValueError: process 1 holds other rows"),
+    "broken data": ("ValueError: process 1 cannot take part", "ValueError: value 0.5 of user 0"),
+    "confidence": REFUSED + "confidence: process 0 has false, process 1 has true",
+    "ids": REFUSED + "item ids",
+    "item ids": REFUSED + "item ids",
+    "folder in one": REFUSED + "checkpoints.every: process 0 has none, process 1 has 10",
+    "every": REFUSED + "checkpoints.every: process 0 has 2, process 1 has 3",
+    "watch": REFUSED + "watch",
+    "callback stops": "callback 2",
+    "callback fails": ("RuntimeError: process 1 stopped with an error of its", "KeyError: 'broken"),
+    "Ctrl-C": "interrupted 3",
+    "SIGTERM": "interrupted 3",
+    "same users": "ValueError: 1 users (such as u",
+}
+
+
+def test_processes_that_disagree_say_so_in_every_process(tmp_path):
+    """Kills: each fact that is not compared, and each stop that is not shared (the others would hang)."""
+    ends = finish(start(tmp_path, 2, "disagreements.py", folder=str(tmp_path)))
+    told = [[json.loads(line) for line in said.splitlines() if line[:1] == "{"] for _, said in ends]
+    assert [code for code, _ in ends] == [0, 0], ends[0][1][-3000:] + ends[1][1][-3000:]
+    for process, records in enumerate(told):
+        assert [record["case"] for record in records] == list(OUTCOMES)
+        for record in records:
+            expected = OUTCOMES[record["case"]]
+            expected = expected if isinstance(expected, str) else expected[process]
+            assert record["said"].startswith(expected), (process, record)
+            assert record["seconds"] < 30
+
+
+def test_a_port_that_is_in_use_is_named():
+    """Kills: leaving it to JAX, whose process 0 crashes."""
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"port {port} of the coordinator is in use"):
+            distributed.initialize(f"127.0.0.1:{port}", 2, 0)
+    for bad in ("127.0.0.1", "host:", "host:99999", ":8080"):
+        with pytest.raises(ValueError, match="must be host:port"):
+            distributed.initialize(bad, 2, 0)

@@ -40,7 +40,7 @@ def prepared(prepare: Callable[[], tuple[T, dict[str, Any]]]) -> T:
         if "error" in other:
             raise ValueError(f"process {process} cannot take part in this fit: {other['error']}")
         for name in sorted({**everyone[0], **other}):
-            first, here = everyone[0].get(name), other.get(name)
+            first, here = (said.get(name, "none") for said in (everyone[0], other))
             if first != here:
                 raise ValueError(
                     f"the processes disagree about {name}: process 0 has {first}, process {process} has {here}; "
@@ -91,6 +91,11 @@ def check_users(X: Interactions) -> None:
         )
 
 
+def anyone(mine: bool) -> bool:
+    """Whether `mine` is true in any process."""
+    return bool(np.any(host.everyone(np.int32(mine))))
+
+
 def reason(decide: Callable[[], str | None]) -> str | None:
     """The reason to stop now that any process has found, the same in all of them; None to go on.
 
@@ -119,7 +124,7 @@ def _flat(facts: dict[str, Any], path: str = "") -> dict[str, str]:
     for name, fact in facts.items():
         if isinstance(fact, dict):
             flat |= _flat(fact, f"{path}{name}.")
-        else:
+        elif fact is not None:
             text = json.dumps(fact, default=str, ensure_ascii=False)
             flat[path + name] = (
                 text if len(text) <= 200 else f"{text[:160]}… ({digests.text(text)})"

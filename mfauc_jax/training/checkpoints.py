@@ -129,7 +129,9 @@ class States:
                 arrays = self._arrays(iteration, like, best_like if about["has_best"] else None)
         except Exception as error:  # orbax and tensorstore raise all kinds
             damage = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
-        problems = host.everyone(np.array([bool(other_fit), bool(damage)], np.int32)).any(0)
+        problems = np.any(
+            host.everyone(np.array([bool(other_fit), bool(damage)], np.int32)), axis=0
+        )
         if problems[1]:
             return None, damage or "in another process"
         if problems[0]:

@@ -79,6 +79,8 @@ def fit(
         kept = found
         if watcher and found.seen is not None:
             watcher.seen = found.seen
+    callbacks = list(callbacks)
+    called = agreement.anyone(bool(callbacks))
     data = solver.prepare(problem)
     run = base.runner(solver, data)
 
@@ -88,8 +90,10 @@ def fit(
     def verdict(averaged: Callable[[], Factors], call: bool) -> str | None:
         """Why the fit ends here, in any process, or None."""
         s, history = int(kept.state.iteration), kept.history
-        if call and any([callback(s, averaged(), history[-1]) for callback in callbacks]):
-            return "callback"
+        if call and called:
+            now = averaged()  # all processes take part, whichever of them has callbacks
+            if any([callback(s, now, history[-1]) for callback in callbacks]):
+                return "callback"
         found = watcher.verdict(history) if watcher else None
         return found or ("interrupted" if interrupts.noted else None)
 
@@ -130,9 +134,11 @@ def fit(
                     written = s + 1
                 if stopped is not None:
                     break
-    except KeyboardInterrupt:  # from a callback, another thread, or a second Ctrl-C
+    except KeyboardInterrupt:  # from a callback, or a second Ctrl-C
+        if jax.process_count() > 1:  # the others are in the middle of an iteration
+            raise
         stopped = "interrupted"  # return the factors so far
-        if states and written not in (-1, int(kept.state.iteration)) and jax.process_count() == 1:
+        if states and written not in (-1, int(kept.state.iteration)):
             states.save(kept._replace(stopped=stopped))
     finally:
         bar.close()
