@@ -108,9 +108,9 @@ class Child:
                 if line.startswith("{"):
                     return json.loads(line)
                 continue
-            if memory(self.process.pid) > largest:
+            if (taken := memory(self.process.pid)) > largest:
                 self.kill()
-                return {"end": "memory"}
+                return {"end": "memory", "peak": taken}
             if time.monotonic() > until:
                 self.kill()
                 return {"end": "hung"}
@@ -142,7 +142,7 @@ def run(plan: Plan, kind: str) -> Tally:
     first, child = 0, None
     while first < tally.planned and time.monotonic() - began < plan.budget:
         if child is None:
-            last = min(first + SERVED, tally.planned)
+            last = min(first + getattr(room, "SERVED", SERVED), tally.planned)
             child = Child(plan.home, HERE, (kind, str(plan.home), str(plan.seed), *map(str, (first, last))))
             if "ready" not in (said := child.hear(START)):
                 tally.add(Outcome(CRASHED, f"no start: {child.last_words()}"), "start", str(said))
@@ -159,6 +159,7 @@ def run(plan: Plan, kind: str) -> Tally:
         if said["end"] == 0:
             child = None
             continue
+        tally.peak = max(tally.peak, said.get("peak", 0.0))
         ended = {"hung": HUNG, "memory": MEMORY}.get(said["end"], CRASHED)
         detail = f"the process ended ({said['end']}): {child.last_words()}"
         tally.add(Outcome(ended, detail), str(first), plan.again(kind, first))

@@ -168,6 +168,7 @@ BOTH: dict[str, Callable[[Fit, pathlib.Path], None]] = {  # what both have in so
     "other item ids": _form(_ids),
     "item ids in another order": _form(_ids),
     "SIGTERM with checkpoints": _checkpoints("kept", every=2),
+    "SIGKILL": _checkpoints("kept", every=1),  # by the parent, see `pair_kills`
 }
 REFUSE |= {
     "other item ids": _form(lambda X: _ids(X, name="j")),
@@ -175,6 +176,7 @@ REFUSE |= {
 }
 AGREE: dict[str, tuple[str, Callable[[Fit, pathlib.Path], None]]] = {  # both must end alike, for this reason
     "nothing differs": ("iterations", lambda fit, folder: None),
+    "SIGKILL": ("iterations", lambda fit, folder: None),
     "a callback stops one": ("callback", _at(3, lambda: True)),
     "Ctrl-C in one": ("interrupted", _at(3, lambda: os.kill(os.getpid(), signal.SIGINT))),
     "SIGTERM in one": ("interrupted", _at(3, lambda: os.kill(os.getpid(), signal.SIGTERM))),
@@ -196,7 +198,7 @@ def attempt(case: str, me: int, folder: pathlib.Path) -> dict[str, Any]:
     except BaseException as error:
         traceback.print_exc()  # to the log
         return {"error": type(error).__name__, "message": str(error)}
-    digest = hashlib.sha256(model.item_factors_.tobytes()).hexdigest()
+    digest = hashlib.sha256(model.item_factors_.tobytes()).hexdigest()  # of what both have
     return {"stopped": model.stopped_, "iterations": len(model.history_), "items": digest}
 
 
