@@ -9,13 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from mfauc_jax import distributed
-from mfauc_jax._core import digests, host, settings
+from mfauc_jax._core import host, settings
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import part, size
 from mfauc_jax._core.settings import Declared
 from mfauc_jax.data import ids
-from mfauc_jax.data.digest import digest
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation
 from mfauc_jax.objective.equation import Objective
@@ -37,7 +35,7 @@ from mfauc_jax.solvers import (
     base,
 )
 from mfauc_jax.training import agreement, loop
-from mfauc_jax.training.checkpoints import Checkpoints
+from mfauc_jax.training.checkpoints import Checkpoints, identity_of
 from mfauc_jax.training.loop import DivergedError, Fitted
 from mfauc_jax.training.watch import Watch, Watcher
 
@@ -150,9 +148,8 @@ class MFAUC(Recommender, Declared):
             callbacks: called with (iteration, factors, record); if one returns a true value, the fit stops.
             progress: whether to show a progress bar; None: on a terminal only.
         """
-        solver = self.chosen_solver
-        X, checkpoints = agreement.prepared(partial(self._ready, X, watch, checkpoints))
-        agreement.check_users(X)
+        solver, own = self.chosen_solver, partial(self.describe, identity=True)
+        X, checkpoints = agreement.ready(own, solver, X, validation, watch, checkpoints)
         watcher = None
         if watch is not None or validation is not None:
             assemble = partial(self.problem, X)
@@ -162,7 +159,7 @@ class MFAUC(Recommender, Declared):
         key_start, key_fit = host.keys(self.seed, 2)
         states = None
         if checkpoints is not None:
-            states = checkpoints.open(self._identity(problem, watcher))
+            states = checkpoints.open(identity_of(own(), solver, problem, watcher))
         try:
             fitted = loop.fit(
                 key_fit,
@@ -182,48 +179,6 @@ class MFAUC(Recommender, Declared):
             if states is not None:
                 states.close()
         return self._keep(X, fitted)
-
-    def _ready(
-        self, X: Any, watch: Any, checkpoints: Any
-    ) -> tuple[tuple[Interactions, Checkpoints | None], dict[str, Any]]:
-        """The data and the checkpoints of a fit, checked; and what all processes must have alike."""
-        if watch is not None and not isinstance(watch, Watch):
-            raise TypeError(f"watch = {watch!r} must be a Watch, such as Watch(metric='ndcg@10')")
-        if checkpoints is not None and not isinstance(checkpoints, Checkpoints):
-            checkpoints = Checkpoints(checkpoints)
-        X, solver = Interactions.of(X), self.chosen_solver
-        if jax.process_count() == 1:
-            return (X, checkpoints), {}
-        if not solver.in_processes:
-            raise ValueError(
-                f"solver {solver.name!r} runs in one process: use solver='blockwise' in several"
-            )
-        distributed.check_rows(X)
-        facts = self.describe(identity=True) | {
-            "iterations": solver.iterations,
-            "float": str(jax.dtypes.canonicalize_dtype(float)),
-            "number of items": X.num_items,
-            "item ids": X.item_ids is not None
-            and digests.text(str(digests.texts(X.item_ids).tolist())),
-            "user ids": X.user_ids is not None,
-            "confidence": X.confidence is not None,
-            "checkpoints": None if checkpoints is None else checkpoints.describe(),
-            "watch": None if watch is None else watch.describe(identity=True),
-            "library version": model_file.library_version(),
-            "jax version": jax.__version__,
-            "deal": distributed.dealt(),
-        }
-        return (X, checkpoints), facts
-
-    def _identity(self, problem: Problem, watcher: Watcher | None) -> dict[str, Any]:
-        """What makes a fit the same fit when it is resumed; the layout over devices and processes does not."""
-        X, solver = problem.X, self.chosen_solver
-        sizes = {"users": int(host.total(X.num_users)), "positives": int(host.total(X.nnz))}
-        own = self.describe(identity=True) | sizes | {"items": X.num_items, "data": digest(X)}
-        own["float"] = str(jax.dtypes.canonicalize_dtype(float))
-        if len(solver.stages(problem.objective)) > 1:  # then each stage's share depends on T
-            own["iterations"] = solver.iterations
-        return own | (watcher.identity() if watcher else {"watch": None, "validation": None})
 
     def _keep(
         self, X: Interactions, fitted: Fitted, folded_from: Interactions | None = None, gap=None
@@ -336,12 +291,9 @@ class MFAUC(Recommender, Declared):
         cls.refuse_unknown(given)
         contents = model_file.read(path)
         restored = model_file.restored_fields(path, contents, cls.specs(), given)
-        model = cls(**restored)
-        history, stopped = (
-            contents.training.get("history", []),
-            contents.training.get("stopped", ""),
-        )
-        return model._keep(contents.train, Fitted(contents.factors, history, stopped))
+        training = contents.training
+        fitted = Fitted(contents.factors, training.get("history", []), training.get("stopped", ""))
+        return cls(**restored)._keep(contents.train, fitted)
 
 
 def default_solver(loss: Loss) -> Solver:

@@ -93,6 +93,7 @@ def cases(me: int, mine: np.ndarray, folder: str) -> dict:
             {"checkpoints": mf.Checkpoints(f"{folder}/every", every=2 + me)},
         ),
         "watch": lambda: given(watch=mf.Watch(patience=3)),
+        "validation": lambda: given(validation=X[mine]),
         "callback stops": lambda: given(callbacks=[stop]),
         "callback fails": lambda: given(callbacks=[fail]),
         "Ctrl-C": lambda: given(callbacks=[send(signal.SIGINT)]),

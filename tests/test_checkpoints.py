@@ -28,6 +28,7 @@ from mfauc_jax import (
 )
 from mfauc_jax.data import splits
 from mfauc_jax.data.digest import digest
+from mfauc_jax.training import agreement
 
 RNG = np.random.default_rng(0)
 TASTE = RNG.normal(size=(24, 3)) @ RNG.normal(size=(3, 18)) + RNG.normal(size=(24, 18))
@@ -327,6 +328,6 @@ def test_a_digest_knows_the_places_the_confidences_and_the_ids():
 
 def test_what_is_no_watch_and_no_folder_is_named():
     with pytest.raises(TypeError, match="watch = 'auc' must be a Watch, such as Watch"):
-        MODEL._ready(X, "auc", None)  # the tests check the types of public methods themselves
+        agreement.ready(MODEL.describe, MODEL.solver, X, None, "auc")
     with pytest.raises(TypeError, match="Checkpoints: folder = 7 must be a path"):
-        MODEL._ready(X, None, 7)
+        agreement.ready(MODEL.describe, MODEL.solver, X, None, None, 7)

@@ -151,6 +151,7 @@ def test_blocks_that_the_processes_cannot_share_are_refused(monkeypatch):
 def test_what_needs_every_user_is_refused_in_several_processes(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(multihost_utils, "process_allgather", lambda a: np.stack([a, a]))
+    monkeypatch.setattr(distributed, "_last_deal", None)
     with pytest.raises(ValueError, match="'alternating' runs in one process: use solver='bl"):
         MFAUC().fit(matrix())
     for watch, validation in ((Watch(record_every=1), None), (Watch(), matrix())):
@@ -210,6 +211,7 @@ OUTCOMES = {  # the beginning of what process 0 and process 1 say
     "folder in one": REFUSED + "checkpoints.every: process 0 has none, process 1 has 10",
     "every": REFUSED + "checkpoints.every: process 0 has 2, process 1 has 3",
     "watch": REFUSED + "watch",
+    "validation": REFUSED + "validation: process 0 has false, process 1 has true",
     "callback stops": "callback 2",
     "callback fails": ("RuntimeError: process 1 stopped with an error of its", "KeyError: 'broken"),
     "Ctrl-C": "interrupted 3",

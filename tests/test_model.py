@@ -3,6 +3,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import warnings
 
 import jax
 import numpy as np
@@ -153,6 +154,21 @@ def test_divergence_names_the_iteration_and_keeps_the_last_finite_factors():
     ):
         model.fit(X)
     assert np.isfinite(model.user_factors_).all()
+
+
+@pytest.mark.parametrize(
+    ("penalty", "named"),
+    [
+        (mf.Fixed(reg=1e4), r"Fixed\(reg=10000.0\)"),
+        (mf.Auto(strength=100.0), r"Auto\(strength=100.0\)"),
+    ],
+)
+def test_scores_that_are_all_zero_are_said(penalty, named):
+    with pytest.warns(UserWarning, match=f"every score is about zero .*{named} outweighs these"):
+        mf.MFAUC(rank=4, penalty=penalty).fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mf.MFAUC(rank=4).fit(X)
 
 
 @pytest.mark.parametrize(

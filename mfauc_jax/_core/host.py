@@ -4,6 +4,7 @@
 would spend more time there than on learning. `device_put` compiles nothing.
 """
 
+import importlib.metadata
 from typing import Any
 
 import jax
@@ -49,6 +50,14 @@ def everyone(local: Any) -> np.ndarray:
     from jax.experimental import multihost_utils
 
     return np.asarray(multihost_utils.process_allgather(jnp.asarray(local)))
+
+
+def library_version() -> str:
+    """The version of this library, as it is installed."""
+    try:
+        return importlib.metadata.version("mfauc_jax")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"  # run from a source tree that is not installed
 
 
 def register_pytree(cls: type, leaves: tuple[str, ...], statics: tuple[str, ...]) -> None:

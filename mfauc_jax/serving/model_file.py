@@ -9,7 +9,6 @@ A new minor version of the format adds what older readers may ignore; older read
 """
 
 import hashlib
-import importlib.metadata
 import itertools
 import json
 import os
@@ -21,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from mfauc_jax._core import atomic, functions, settings
+from mfauc_jax._core import atomic, functions, host, settings
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import Spec
 from mfauc_jax.data.interactions import Interactions
@@ -67,7 +66,7 @@ def write(path: str | os.PathLike, contents: Contents) -> None:
     metadata = {
         "format": FORMAT,
         "format_version": ".".join(map(str, VERSION)),
-        "library_version": library_version(),
+        "library_version": host.library_version(),
         "params": json.dumps(contents.params),
         "training": json.dumps(contents.training),
     }
@@ -245,11 +244,3 @@ def _digest(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
         digest.update(f"{name} {tensor.dtype.str} {tensor.shape}".encode())
         digest.update(tensor.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
-
-
-def library_version() -> str:
-    """The version of this library, as it is installed."""
-    try:
-        return importlib.metadata.version("mfauc_jax")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"  # run from a source tree that is not installed

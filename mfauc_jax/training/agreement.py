@@ -11,8 +11,12 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from mfauc_jax import distributed
 from mfauc_jax._core import digests, host
 from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.solvers.base import Solver
+from mfauc_jax.training.checkpoints import Checkpoints
+from mfauc_jax.training.watch import Watch
 
 T = TypeVar("T")
 REASONS = (None, "callback", "converged", "patience", "interrupted", "error")  # weakest first
@@ -49,6 +53,65 @@ def prepared(prepare: Callable[[], tuple[T, dict[str, Any]]]) -> T:
     return result  # pyright: ignore
 
 
+def ready(
+    describe: Callable[[], dict[str, Any]],
+    solver: Solver,
+    X: Any,
+    validation: Any = None,
+    watch: Any = None,
+    checkpoints: Any = None,
+) -> tuple[Interactions, Checkpoints | None]:
+    """The data and the checkpoints of a fit, checked, and agreed upon by all processes.
+
+    Args:
+        describe: the settings of the model, as from `describe(identity=True)`.
+        solver: the solver of the fit.
+        X: the positives of this process's users, in any form that `Interactions.of` reads.
+        validation: held-out positives, or None.
+        watch: a Watch, or None.
+        checkpoints: a `Checkpoints`, a folder, or None.
+    """
+
+    def prepare() -> tuple[Any, dict[str, Any]]:
+        if watch is not None and not isinstance(watch, Watch):
+            raise TypeError(f"watch = {watch!r} must be a Watch, such as Watch(metric='ndcg@10')")
+        kept: Any = checkpoints
+        if kept is not None and not isinstance(kept, Checkpoints):
+            kept = Checkpoints(kept)
+        data, facts = Interactions.of(X), {}
+        if jax.process_count() > 1:
+            facts = describe() | _facts(solver, data, kept)
+            facts |= {"watch": watch and watch.describe(), "validation": validation is not None}
+        return (data, kept), facts
+
+    data, kept = prepared(prepare)
+    check_users(data)
+    return data, kept
+
+
+def _facts(solver: Solver, X: Interactions, checkpoints: Checkpoints | None) -> dict[str, Any]:
+    """What all processes must have alike besides the settings; a ValueError if this one cannot take part."""
+    if not solver.in_processes:
+        raise ValueError(
+            f"solver {solver.name!r} runs in one process: use solver='blockwise' in several"
+        )
+    distributed.check_rows(X)
+    item_ids = None if X.item_ids is None else digests.text(str(digests.texts(X.item_ids).tolist()))
+    return {
+        "iterations": solver.iterations,
+        "float": str(jax.dtypes.canonicalize_dtype(float)),
+        "number of items": X.num_items,
+        "item ids": item_ids,
+        "user ids": X.user_ids is not None,
+        "confidence": X.confidence is not None,
+        "checkpoints": None if checkpoints is None else checkpoints.describe(),
+        "devices per process": jax.local_device_count(),
+        "library version": host.library_version(),
+        "jax version": jax.__version__,
+        "deal": distributed.dealt(),
+    }
+
+
 def check_users(X: Interactions) -> None:
     """Raise ValueError in every process if two processes hold the same user.
 
@@ -82,9 +145,7 @@ def check_users(X: Interactions) -> None:
         repeated = values[times > 1][0]
         holders = [str(i) for i, part in enumerate(known) if repeated in part]
         mine = np.flatnonzero(hashes == repeated)
-        named = (
-            f" (such as {X.user_ids[mine[0]]!r})" if len(mine) and X.user_ids is not None else ""
-        )
+        named = f" (such as {X.user_ids[mine[0]]})" if len(mine) and X.user_ids is not None else ""
         raise ValueError(
             f"{int((times > 1).sum())} users{named} are in processes {' and '.join(holders)}: each user must be in "
             "one process only"

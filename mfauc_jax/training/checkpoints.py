@@ -16,8 +16,10 @@ from mfauc_jax._core import digests, host
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import size, text
 from mfauc_jax._core.settings import Settings
-from mfauc_jax.solvers.base import State
-from mfauc_jax.training.watch import Seen
+from mfauc_jax.data.digest import digest
+from mfauc_jax.problem import Problem
+from mfauc_jax.solvers.base import Solver, State
+from mfauc_jax.training.watch import Seen, Watcher
 
 BEST = ("best_U", "best_V")  # the names of the best factors among the arrays of a state
 
@@ -32,6 +34,26 @@ class Checkpoints(Settings):
     def open(self, fingerprint: dict[str, Any]) -> "States":
         """The folder's states of the fit that `fingerprint` describes."""
         return States(self.folder, fingerprint, self.every, self.keep)
+
+
+def identity_of(
+    settings: dict[str, Any], solver: Solver, problem: Problem, watcher: Watcher | None
+) -> dict[str, Any]:
+    """What makes a fit the same fit when it is resumed; the layout over devices and processes does not.
+
+    Args:
+        settings: the settings of the model, as from `describe(identity=True)`.
+        solver: the solver of the fit.
+        problem: the data in the solver's order, and the objective.
+        watcher: what the fit watches, if anything.
+    """
+    X = problem.X
+    sizes = {"users": int(host.total(X.num_users)), "positives": int(host.total(X.nnz))}
+    own = settings | sizes | {"items": X.num_items, "data": digest(X)}
+    own["float"] = str(jax.dtypes.canonicalize_dtype(float))
+    if len(solver.stages(problem.objective)) > 1:  # then each stage's share depends on T
+        own["iterations"] = solver.iterations
+    return own | (watcher.identity() if watcher else {"watch": None, "validation": None})
 
 
 class Kept(NamedTuple):

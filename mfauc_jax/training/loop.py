@@ -4,10 +4,12 @@ import functools
 import math
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jaxtyping import Array, Key
 from tqdm import tqdm
 
@@ -18,6 +20,8 @@ from mfauc_jax.training import agreement
 from mfauc_jax.training.checkpoints import Kept, States
 from mfauc_jax.training.interrupts import Interrupts
 from mfauc_jax.training.watch import Watcher
+
+COLLAPSED = 1e-6  # scores below this are zero in all but name
 
 
 class Fitted(NamedTuple):
@@ -143,8 +147,24 @@ def fit(
     finally:
         bar.close()
     best = kept.seen.best if kept.seen else None
-    result = read(kept.state) if best is None else best
-    return Fitted(jax.block_until_ready(result), kept.history, stopped or "iterations")
+    result = jax.block_until_ready(read(kept.state) if best is None else best)
+    _warn_if_collapsed(result, problem)
+    return Fitted(result, kept.history, stopped or "iterations")
+
+
+def _warn_if_collapsed(factors: Factors, problem: Problem) -> None:
+    """Warn if every score is next to zero, where the losses want margins of one: then no list means anything."""
+    longest = [
+        float(np.sqrt((np.asarray(F, np.float64) ** 2).sum(1).max(initial=0))) for F in factors
+    ]
+    largest = longest[0] * longest[1]  # no score exceeds it
+    if largest < COLLAPSED:
+        cause = "the penalty" if problem.rules is None else repr(problem.rules[1])
+        warnings.warn(
+            f"every score is about zero (at most {largest:.1g}), so the lists mean nothing: {cause} outweighs these "
+            f"{problem.X.nnz} positives; lower its strength, reg or spread, or give more data",
+            stacklevel=4,
+        )
 
 
 def _diverged(solver: base.Solver, record: dict[str, float]) -> str:
