@@ -19,7 +19,18 @@ from experiments.torture.tally import CRASHED, Outcome, Tally, into_page, table
 from mfauc_jax._core import atomic
 
 OWN = ("kills", "pair_kills", "disagreements", "long_runs")  # rooms that start their own children
-CASES = ("states", "folders", "forks", "bombs", "readers", "models", "settings", "methods", "commands")
+CASES = (
+    "states",
+    "folders",
+    "forks",
+    "bombs",
+    "readers",
+    "models",
+    "settings",
+    "methods",
+    "commands",
+)
+SHOWN = 8  # failures per kind that are printed
 GROUPS = {
     "damages": ("readers", "models", "states", "folders"),
     "nonsense": ("settings", "methods", "commands"),
@@ -34,17 +45,19 @@ class Config:
     seed: int = option(0, "chooses moments, damages and nonsense")
     only: tuple[str, ...] = option((), "kinds or groups to run; empty: all")
     case: str = option("", "repeat one case of the kind in --only, in this process if it has one")
-    budget: float = option(0.0, "seconds per kind; 0: 120 for quick, else 2400")
+    budget: float = option(0.0, "seconds per kind; 0: 60 for quick, else 2400")
     jobs: int = option(2, "kinds that run at the same time")
     folder: str = option("", "scratch; empty: a temporary folder, removed at the end")
     out: str = option("", "file for the outcome as JSON")
-    page: str = option("", "a page with the markers of tally.BEGIN and END, whose table is replaced")
+    page: str = option(
+        "", "a page with the markers of tally.BEGIN and END, whose table is replaced"
+    )
 
 
 def chosen(only: tuple[str, ...]) -> list[str]:
     """The kinds that are named, or all; groups stand for their members."""
     known = (*OWN, *CASES)
-    kinds = [kind for name in only for kind in GROUPS.get(name, (name,))] or list(known)
+    kinds: list[str] = [kind for name in only for kind in GROUPS.get(name, (name,))] or list(known)
     for kind in kinds:
         if kind not in known:
             raise ValueError(f"{kind!r} is no kind: choose from {', '.join((*GROUPS, *known))}")
@@ -67,7 +80,7 @@ def one(plan: Plan, kind: str) -> Tally:
 
 def run(config: Config, home: pathlib.Path) -> dict:
     """All chosen kinds; the outcome as JSON."""
-    budget = config.budget or (120.0 if config.quick else 2400.0)
+    budget = config.budget or (60.0 if config.quick else 2400.0)
     plan, kinds = Plan(home, config.seed, config.quick, budget), chosen(config.only)
     began, records = time.monotonic(), {}
     with concurrent.futures.ThreadPoolExecutor(max(config.jobs, 1)) as pool:
@@ -124,8 +137,14 @@ def main(config: Config) -> int:
             say(f"{record['kind']}: {note}")
         if record["tried"] < record["planned"] and record["kind"] != "kills":
             say(f"{record['kind']}: the budget allowed {record['tried']} of {record['planned']}")
-        for failure in record["failures"]:
-            say(f"{failure['outcome']}: {failure['case']}: {failure['detail']}", f"  {failure['again']}")
+        more = len(record["failures"]) - SHOWN
+        if more > 0:
+            say(f"{record['kind']}: {more} more failures, which --out has")
+        for failure in record["failures"][:SHOWN]:
+            say(
+                f"{failure['outcome']}: {failure['case']}: {failure['detail']}",
+                f"  {failure['again']}",
+            )
     if config.out:
         atomic.write_text(config.out, json.dumps(outcome, indent=1, ensure_ascii=False) + "\n")
     if config.page:

@@ -63,25 +63,36 @@ def _calls(folder: pathlib.Path) -> dict[str, Callable[[], Any]]:
         file.truncate(2048 * MB)
     huge = 2**31
     header = (2**40).to_bytes(8, "little") + path.read_bytes()[8:]
-    many = json.dumps({str(i): {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(10**5)}).encode()
+    many = json.dumps(
+        {str(i): {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(10**5)}
+    ).encode()
     claimed = {
         "long header": header,
         "many tensors": len(many).to_bytes(8, "little") + many,
-        "large tensor": _header({"user_factors": {"dtype": "F32", "shape": [2**33, 3], "data_offsets": [0, 12 * 2**33]}}),
+        "large tensor": _header(
+            {"user_factors": {"dtype": "F32", "shape": [2**33, 3], "data_offsets": [0, 12 * 2**33]}}
+        ),
     }
     return {
         "sparse model": lambda: mf.MFAUC.load(sparse),
         "sparse model, mfauc recommend": lambda: _command("recommend", str(sparse), "0"),
-        **{name: (lambda n=name, d=data: mf.MFAUC.load(samples.write(folder, n, d))) for name, data in claimed.items()},
+        **{
+            name: (lambda n=name, d=data: mf.MFAUC.load(samples.write(folder, n, d)))
+            for name, data in claimed.items()
+        },
         "recommend n": lambda: model.recommend(range(24), huge),
-        "recommend n, all seen allowed": lambda: model.recommend(range(24), huge - 1, exclude_seen=False),
+        "recommend n, all seen allowed": lambda: model.recommend(
+            range(24), huge - 1, exclude_seen=False
+        ),
         "recommend n, popular": lambda: model.recommend([99], huge, unknown="popular"),
         "similar_items n": lambda: model.similar_items(range(16), huge),
         "evaluate at": lambda: model.evaluate(samples.held_out(X), at=(huge,)),
         "export n": lambda: mf.export.table(model, folder / "lists.csv", n=huge),
         "mfauc recommend --n": lambda: _command("recommend", str(path), "0", "--n", str(huge)),
         "shape of pairs": lambda: mf.Interactions.from_pairs([0], [0], shape=(huge, huge)),
-        "users of a sparse matrix": lambda: mf.Interactions.of(scipy.sparse.coo_array((huge - 1, 3))),
+        "users of a sparse matrix": lambda: mf.Interactions.of(
+            scipy.sparse.coo_array((huge - 1, 3))
+        ),
         "items of a sparse matrix": lambda: mf.MFAUC(rank=2).fit(_one_user(huge - 2)),
         "rank": lambda: mf.MFAUC(rank=2**16).fit(np.ones((3, 4)) * (np.arange(4) > 1)),
     }
@@ -101,7 +112,11 @@ def _command(*words: str) -> Any:
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
         code = cli.main([*words, "--no_cache"])
     if code or "Traceback" in err.getvalue():
-        raise ValueError(err.getvalue()) if "internal error" not in err.getvalue() else RuntimeWarning(err.getvalue())
+        raise (
+            ValueError(err.getvalue())
+            if "internal error" not in err.getvalue()
+            else RuntimeWarning(err.getvalue())
+        )
 
 
 def _zip(members: dict[str, bytes]) -> bytes:
@@ -137,8 +152,20 @@ def names(quick: bool) -> list[str]:
 
 
 CALLS = (
-    *("sparse model", "sparse model, mfauc recommend", "long header", "many tensors", "large tensor"),
-    *("recommend n", "recommend n, all seen allowed", "recommend n, popular", "similar_items n", "evaluate at"),
+    *(
+        "sparse model",
+        "sparse model, mfauc recommend",
+        "long header",
+        "many tensors",
+        "large tensor",
+    ),
+    *(
+        "recommend n",
+        "recommend n, all seen allowed",
+        "recommend n, popular",
+        "similar_items n",
+        "evaluate at",
+    ),
     *("export n", "mfauc recommend --n", "shape of pairs", "users of a sparse matrix"),
     *("items of a sparse matrix", "rank"),
 )

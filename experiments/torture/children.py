@@ -35,12 +35,11 @@ class Plan(NamedTuple):
     quick: bool
     budget: float  # seconds per room
 
-    def again(self, kind: str, case: int | str) -> str:
-        """The line that repeats one case."""
+    def again(self, kind: str, case: int | str | None = None) -> str:
+        """The line that repeats one case, or the whole kind where cases depend on each other."""
+        which = "" if case is None else f" --case={case}"
         quick = " --quick" if self.quick else ""
-        return (
-            f"python -m experiments.torture --only={kind} --seed={self.seed} --case={case}{quick}"
-        )
+        return f"python -m experiments.torture --only={kind} --seed={self.seed}{which}{quick}"
 
 
 def environment(home: pathlib.Path, **changes: str) -> dict[str, str]:
@@ -143,7 +142,9 @@ def run(plan: Plan, kind: str) -> Tally:
     while first < tally.planned and time.monotonic() - began < plan.budget:
         if child is None:
             last = min(first + getattr(room, "SERVED", SERVED), tally.planned)
-            child = Child(plan.home, HERE, (kind, str(plan.home), str(plan.seed), *map(str, (first, last))))
+            child = Child(
+                plan.home, HERE, (kind, str(plan.home), str(plan.seed), *map(str, (first, last)))
+            )
             if "ready" not in (said := child.hear(START)):
                 tally.add(Outcome(CRASHED, f"no start: {child.last_words()}"), "start", str(said))
                 break

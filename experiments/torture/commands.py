@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import io
+import itertools
 import pathlib
 import shutil
 import sys
@@ -16,13 +17,73 @@ from experiments.torture.readers import judged_command
 from experiments.torture.tally import CRASHED, EQUAL, OTHER, PARTIAL, SILENT, Outcome, left_over
 from mfauc_jax import cli
 
-FILES = ("ratings.csv", "model", "missing", "folder", "empty.csv", "noise.csv", "new", "new.csv", "new.parquet")
+FILES = (
+    "ratings.csv",
+    "model",
+    "missing",
+    "folder",
+    "empty.csv",
+    "noise.csv",
+    "new",
+    "new.csv",
+    "new.parquet",
+)
 WORDS = (
     *FILES,
-    *("ü1", "nobody", "日本", "\udcff", "", "-", "--", "0", "1", "-1", "2", "3", "0.5", "1e309", "nan", "none"),
-    *("9" * 40, "strength=0.1,1", "rank=x", "rank=2,3", "=", "csv", "json", "parquet", "square", "logistic"),
-    *("tanh", "minibatch", "alternating", "held_out_all", "ml-100k", "utf-16", "user", "item", "stars", "time"),
-    *("true", "a\0b", "auc", "ndcg@10", "x.png", "folder/new", "/nowhere/x", "ratings.csv/x", "100", "101"),
+    *(
+        "ü1",
+        "nobody",
+        "日本",
+        "\udcff",
+        "",
+        "-",
+        "--",
+        "0",
+        "1",
+        "-1",
+        "2",
+        "3",
+        "0.5",
+        "1e309",
+        "nan",
+        "none",
+    ),
+    *(
+        "9" * 40,
+        "strength=0.1,1",
+        "rank=x",
+        "rank=2,3",
+        "=",
+        "csv",
+        "json",
+        "parquet",
+        "square",
+        "logistic",
+    ),
+    *(
+        "tanh",
+        "minibatch",
+        "alternating",
+        "held_out_all",
+        "ml-100k",
+        "utf-16",
+        "user",
+        "item",
+        "stars",
+        "time",
+    ),
+    *(
+        "true",
+        "a\0b",
+        "auc",
+        "ndcg@10",
+        "x.png",
+        "folder/new",
+        "/nowhere/x",
+        "ratings.csv/x",
+        "100",
+        "101",
+    ),
 )
 COMMANDS = {
     ("fit",): ("ratings.csv", "--out", "new", "--rank", "2", "--iterations", "2"),
@@ -60,7 +121,9 @@ def prepare(home: pathlib.Path) -> Any:
     shutil.rmtree(home / "commands", ignore_errors=True)
     (whole / "folder").mkdir(parents=True)
     samples.frame(text=True).write_csv(whole / "ratings.csv")
-    held_out = samples.frame(1, text=True).join(samples.frame(text=True), on=("user", "item"), how="anti")
+    held_out = samples.frame(1, text=True).join(
+        samples.frame(text=True), on=("user", "item"), how="anti"
+    )
     held_out.write_csv(whole / "held_out.csv")
     (whole / "empty.csv").touch()
     (whole / "noise.csv").write_bytes(bytes(range(256)))
@@ -106,25 +169,28 @@ def attempt(bench: Any, seed: int, case: int) -> Outcome:
     shutil.rmtree(here, ignore_errors=True)
     shutil.copytree(whole, here)
     before = _files(here)
-    shown = "mfauc " + " ".join(repr(word) if not word.isascii() or " " in word or not word else word for word in words)
     try:
         with contextlib.chdir(here):
             code, out, err = run(words)
     except BaseException as error:
-        return Outcome(CRASHED, f"{shown}: raised {type(error).__name__}: {error}")
-    return judged(shown, code, out, err, before, _files(here), left_over(here))
+        return Outcome(CRASHED, f"{words}: raised {type(error).__name__}: {error}")
+    return judged(words, code, out, err, before, _files(here), left_over(here))
 
 
 def judged(
-    shown: str, code: int, out: str, err: str, before: dict, after: dict, left: list[str]
+    words: list[str], code: int, out: str, err: str, before: dict, after: dict, left: list[str]
 ) -> Outcome:
-    """How a command line ended, by its exit code, its words and the files before and after."""
+    """How a command line ended, by its exit code, its output and the files before and after."""
+    shown = f"mfauc {words}"
     if left:
         return Outcome(PARTIAL, f"{shown}: left {left[0]}")
     outcome = judged_command(code, out or "nothing needs to be printed", err)
     if code != 0 and before != after and outcome.what not in (CRASHED,):
         changed = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
         return Outcome(PARTIAL, f"{shown}: failed with {code} and changed {', '.join(changed)}")
+    given = dict(itertools.pairwise(words))
+    if code == 0 and "split" in words and given.get("--train", 0) == given.get("--test", 1):
+        return Outcome(SILENT, f"{shown}: training and test went to one file")
     lost = sorted(before.keys() - after.keys())
     if lost:
         return Outcome(SILENT, f"{shown}: lost {', '.join(lost)}")
@@ -133,4 +199,6 @@ def judged(
 
 
 def _files(folder: pathlib.Path) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    return {
+        p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()
+    }

@@ -44,7 +44,11 @@ def run(plan: Plan, only: str | None = None) -> Tally:
             outcome = port_in_use(plan, home)
         else:
             own = name == DEVICES
-            pair_ = started(plan, home, devices=(2, 1) if own else (1, 1)) if own or not processes else processes
+            pair_ = (
+                started(plan, home, devices=(2, 1) if own else (1, 1))
+                if own or not processes
+                else processes
+            )
             case = {"case": "nothing differs" if own else name, "name": str(number)}
             for child in pair_:
                 child.tell(case)
@@ -65,7 +69,9 @@ def run(plan: Plan, only: str | None = None) -> Tally:
 def started(plan: Plan, home: pathlib.Path, devices: tuple[int, int]) -> list[Child]:
     """Two processes that have joined each other."""
     where = f"127.0.0.1:{free_port()}"
-    made = [Child(plan.home, MODULE, (where, str(me), str(home), str(devices[me]))) for me in (0, 1)]
+    made = [
+        Child(plan.home, MODULE, (where, str(me), str(home), str(devices[me]))) for me in (0, 1)
+    ]
     for child in made:
         if "ready" not in (said := child.hear(60)):
             ended(made)
@@ -114,7 +120,13 @@ def judged(said: list[dict[str, Any]], wanted: str | None) -> Outcome:
         return Outcome(EQUAL, shown) if both else Outcome(SILENT, shown)
     if not all("error" in answer for answer in said):
         return Outcome(SILENT, shown)
-    clear = ("ValueError", "TypeError", "OSError", "RuntimeError", "ZeroDivisionError")  # the last: the caller's own
+    clear = (
+        "ValueError",
+        "TypeError",
+        "OSError",
+        "RuntimeError",
+        "ZeroDivisionError",
+    )  # the last: the caller's own
     if not all(answer["error"] in clear and answer["message"].strip() for answer in said):
         return Outcome(CRASHED, shown)
     return Outcome(REFUSED, shown)

@@ -1,4 +1,4 @@
-"""The jobs that are killed: fits with checkpoints, saves, figures, selections and records; and the child that does them.
+"""The jobs that are killed: fits with checkpoints, saves, figures, selections, records; and the child that does them.
 
 A job runs in a folder of its own, may be killed and started again in the same folder, and returns plain values that do
 not depend on where it was interrupted. What it finds on the disk when it starts must be whole.
@@ -39,7 +39,9 @@ def solvers() -> dict[str, Any]:
     return {
         "alternating": mf.MFAUC(rank=2, solver=mf.Alternating(SEVERAL)),
         "minibatch": mf.MFAUC(**pairwise, solver=inner),
-        "sequential": mf.MFAUC.paper(rank=2, solver=mf.Sequential(SEVERAL, num_users=4, num_items=3)),
+        "sequential": mf.MFAUC.paper(
+            rank=2, solver=mf.Sequential(SEVERAL, num_users=4, num_items=3)
+        ),
         "full_batch": mf.MFAUC(**pairwise, solver=mf.FullBatch(SEVERAL)),
         "blockwise": mf.MFAUC(**pairwise, solver=mf.Blockwise(SEVERAL, batch=8, blocks=2)),
         "continuation": mf.MFAUC(**pairwise, solver=mf.Continuation(inner, betas=(1.0, 2.0, 4.0))),
@@ -54,7 +56,10 @@ def watching(X: Any) -> dict[str, Callable[[], dict[str, Any]]]:
     return {
         "plain": dict,
         "validation": lambda: {"validation": held_out},
-        "patience": lambda: {"validation": held_out, "watch": mf.Watch(metric="precision@1", patience=2)},
+        "patience": lambda: {
+            "validation": held_out,
+            "watch": mf.Watch(metric="precision@1", patience=2),
+        },
         "records": lambda: {"watch": mf.Watch(record_every=2, tolerance=1e-3)},
         "callbacks": lambda: {"callbacks": [lambda s, factors, record: s == SEVERAL - 1]},
         "everything": lambda: {
@@ -124,8 +129,13 @@ def select(folder: pathlib.Path) -> dict[str, Any]:
     """A selection that keeps its cells."""
     import mfauc_jax as mf
 
-    model, grid = mf.MFAUC(rank=2, solver=mf.Alternating(2)), {"penalty__strength": [0.1, 1.0], "rank": [2, 3]}
-    found = mf.selection.select(0, model, samples.matrix(), grid, splits=2, per_user=1, folder=folder / "cells")
+    model, grid = (
+        mf.MFAUC(rank=2, solver=mf.Alternating(2)),
+        {"penalty__strength": [0.1, 1.0], "rank": [2, 3]},
+    )
+    found = mf.selection.select(
+        0, model, samples.matrix(), grid, splits=2, per_user=1, folder=folder / "cells"
+    )
     return {"best": found.best, "score": found.score, "table": found.table}
 
 
@@ -145,8 +155,16 @@ def jobs() -> dict[str, Callable[[pathlib.Path], dict[str, Any]]]:
     found: dict[str, Callable[[pathlib.Path], dict[str, Any]]] = {}
     for number, (solver, variant) in enumerate((s, v) for s in names for v in variants):
         every = 1 + number % 2
-        found[f"{solver}-{variant}"] = lambda folder, s=solver, v=variant, e=every: fit(s, v, e, folder)
-    return found | {"save": save, "export": export, "figure": figure, "select": select, "records": records}
+        found[f"{solver}-{variant}"] = lambda folder, s=solver, v=variant, e=every: fit(
+            s, v, e, folder
+        )
+    return found | {
+        "save": save,
+        "export": export,
+        "figure": figure,
+        "select": select,
+        "records": records,
+    }
 
 
 class Bomb:
@@ -185,7 +203,10 @@ def main(home: str) -> None:
         try:
             said["found"] = known[name](folder)
         except BaseException as error:
-            said["error"], said["refused"] = f"{type(error).__name__}: {error}", tally.refusal(error).what
+            said["error"], said["refused"] = (
+                f"{type(error).__name__}: {error}",
+                tally.refusal(error).what,
+            )
         said |= {"events": bomb.seen, "seconds": time.monotonic() - began}
         bomb.arm(folder, 0)
         pipe.write(json.dumps({"done": where, "left": tally.left_over(folder), **said}) + "\n")

@@ -73,7 +73,7 @@ OTHER_FITS: dict[str, Change] = {  # each must be refused in a folder of the pla
 SAME_FIT: dict[str, Change] = {  # each must go on to what it finds in an empty folder
     "nothing": _fit(),
     "more iterations": _set(solver__iterations=8),
-    "a sparse matrix": _data(lambda X: mf.Interactions.of(X)),
+    "a sparse matrix": _data(mf.Interactions.of),
     "a callback that never stops": _fit(callbacks=[lambda s, factors, record: None]),
 }
 EITHER: dict[str, Change] = {"fewer iterations": _set(solver__iterations=5)}  # equal or refused
@@ -153,7 +153,12 @@ def damaged_cells(folder: pathlib.Path, rng: np.random.Generator) -> Outcome:
     damaged, how = mutations.mutated(rng, victim.read_bytes())
     victim.write_bytes(damaged)
     shown = f"{victim.relative_to(copy)}, {how}"
-    return judged(functools.partial(job, copy), json.loads((folder / f"{name}.json").read_text()), shown, victim.name)
+    return judged(
+        functools.partial(job, copy),
+        json.loads((folder / f"{name}.json").read_text()),
+        shown,
+        victim.name,
+    )
 
 
 def judged(ask: Callable[[], dict], wanted: dict, shown: str, file: str) -> Outcome:

@@ -128,7 +128,9 @@ def _text(answer: Any) -> str:
 def in_fork(call: Callable[[], str], seconds: float) -> dict[str, str] | None:
     """What the call says in a forked child: {"answer": …} or {"error": …}; None if it hangs."""
     read, write = os.pipe()
-    pid = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # JAX warns at every fork
+        pid = os.fork()
     if pid == 0:
         try:
             said = {"answer": call()}

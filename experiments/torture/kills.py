@@ -51,7 +51,9 @@ def undisturbed(plan: Plan, home: pathlib.Path, names: list[str], tally: Tally) 
         if "done" in said:
             name = said["done"].rpartition("/")[2]
             if "error" in said:
-                tally.add(Outcome(CRASHED, f"undisturbed: {said['error']}"), name, plan.again("kills", name))
+                tally.add(
+                    Outcome(CRASHED, f"undisturbed: {said['error']}"), name, plan.again("kills")
+                )
             else:
                 known[name] = said
     return known
@@ -91,13 +93,15 @@ def killed(
                 todo = [pair for pair in todo if pair[1] != said["done"]]
                 outcome = judged(said, known[names[said["done"]]])
                 label = f"{said['done']} after {suffered[said['done']]} kills"
-                tally.add(outcome, label, plan.again("kills", names[said["done"]]))
+                tally.add(outcome, label, plan.again("kills"))
         timer.cancel()
         if said["end"] == -9:
             kills, suffered[current] = kills + 1, suffered[current] + 1
         elif said["end"] != 0:
             what = HUNG if said["end"] == "hung" else CRASHED
-            tally.add(Outcome(what, f"{current}: {child.last_words()}"), current, plan.again("kills", names[current]))
+            tally.add(
+                Outcome(what, f"{current}: {child.last_words()}"), current, plan.again("kills")
+            )
             todo = [pair for pair in todo if pair[1] != current]
     return kills
 

@@ -17,7 +17,10 @@ from experiments.torture.tally import CRASHED, EQUAL, HUNG, LARGEST, SILENT, Out
 
 EVERY = 10  # turns between two samples
 WARM = 50  # turns after which the process must be flat
-LEAKS = {"maps": (0.1, 600), "rss": (0.1, 48)}  # share and slack: two late compilations, not one per turn
+LEAKS = {
+    "maps": (0.1, 600),
+    "rss": (0.1, 48),
+}  # share and slack: two late compilations, not one per turn
 MODULE = "experiments.torture.long_runs"
 SIZES = {"nights": (60, 500), "requests": (300, 5_000)}  # quick, full
 
@@ -42,7 +45,7 @@ def run(plan: Plan) -> Tally:
         outcome = judged(name, samples_, said["end"], child.last_words())
         tally.notes.append(f"{turn} {name}: {_course(samples_)}")
         if outcome.what != EQUAL:
-            tally.add(outcome, f"{name}, turn {turn}", plan.again("long_runs", name))
+            tally.add(outcome, f"{name}, turn {turn}", plan.again("long_runs"))
     tally.seconds = time.monotonic() - began
     return tally
 
@@ -74,7 +77,10 @@ def nights(seed: int) -> Callable[[int], None]:
 
     def night(turn: int) -> None:
         size = int(rng.integers(5, 30))
-        new_users, new_items = rng.integers(m + turn, size=size), rng.integers(n + turn // 5, size=size)
+        new_users, new_items = (
+            rng.integers(m + turn, size=size),
+            rng.integers(n + turn // 5, size=size),
+        )
         model.partial_fit(mf.Interactions.from_pairs(new_users, new_items), iterations=1)
 
     return night

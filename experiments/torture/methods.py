@@ -13,7 +13,7 @@ import scipy.sparse
 
 import mfauc_jax as mf
 from experiments.torture import samples
-from experiments.torture.tally import CRASHED, EQUAL, SILENT, Outcome, refusal
+from experiments.torture.tally import EQUAL, SILENT, Outcome, refusal
 from mfauc_jax.data import splits
 
 NAN = math.nan
@@ -42,16 +42,97 @@ class Bench:
         X, users = self.X, np.arange(5)
         frame = pl.DataFrame({"user": ["ü1", "ü2"], "item": [101, 999]})
         return [
-            *(None, True, 0, 1, 5, -1, 23, 24, 2**31, 2**63, 10**30, 0.5, NAN, math.inf, 1j, "", "ü1", "\0"),
-            *(b"x", "nobody", [], [[]], [0], [0, 0], [0, "ü1"], [None], [NAN], [[0, 1], [2, 3]], (), {}, {1}),
-            *(object(), ..., len, range(3), users, users.astype(float), users.astype(np.uint8), users[:0]),
-            *(users.astype("datetime64[s]"), users.astype(bool), users.astype(complex), np.array(3)),
+            *(
+                None,
+                True,
+                0,
+                1,
+                5,
+                -1,
+                23,
+                24,
+                2**31,
+                2**63,
+                10**30,
+                0.5,
+                NAN,
+                math.inf,
+                1j,
+                "",
+                "ü1",
+                "\0",
+            ),
+            *(
+                b"x",
+                "nobody",
+                [],
+                [[]],
+                [0],
+                [0, 0],
+                [0, "ü1"],
+                [None],
+                [NAN],
+                [[0, 1], [2, 3]],
+                (),
+                {},
+                {1},
+            ),
+            *(
+                object(),
+                ...,
+                len,
+                range(3),
+                users,
+                users.astype(float),
+                users.astype(np.uint8),
+                users[:0],
+            ),
+            *(
+                users.astype("datetime64[s]"),
+                users.astype(bool),
+                users.astype(complex),
+                np.array(3),
+            ),
             *(np.array(["ü1", "ü2"]), np.array(["ü1"], object), np.array([b"x"]), np.array([NAN])),
-            *(X, X[:, :3], X[:3], -X, X * NAN, X.astype(bool), X[None], X[:0], X[:, :0], X * 0, X * 0 + 1),
+            *(
+                X,
+                X[:, :3],
+                X[:3],
+                -X,
+                X * NAN,
+                X.astype(bool),
+                X[None],
+                X[:0],
+                X[:, :0],
+                X * 0,
+                X * 0 + 1,
+            ),
             *(scipy.sparse.csr_array(X), scipy.sparse.coo_array(X), scipy.sparse.csr_array((3, 3))),
-            *(frame, frame[:0], frame["user"], frame.to_dict(as_series=False), (users, users), (users, users[:2])),
-            *(([], []), (["a", None], [1, 2]), mf.Interactions.of(X), self.held_out, "raise", "skip", "popular"),
-            *(self.folder, self.folder / "x" / "y", "/nowhere/at/all", "/dev/null/x", self.plain, self.named),
+            *(
+                frame,
+                frame[:0],
+                frame["user"],
+                frame.to_dict(as_series=False),
+                (users, users),
+                (users, users[:2]),
+            ),
+            *(
+                ([], []),
+                (["a", None], [1, 2]),
+                mf.Interactions.of(X),
+                self.held_out,
+                "raise",
+                "skip",
+                "popular",
+            ),
+            *(
+                self.folder,
+                self.folder / "x" / "y",
+                "/nowhere/at/all",
+                "/dev/null/x",
+                self.plain,
+                self.named,
+            ),
         ]
 
     def _calls(self) -> dict[str, tuple[Callable, int]]:
@@ -65,8 +146,14 @@ class Bench:
                 f"{name}.recommend": (lambda a, m=m: m.recommend(a), 1),
                 f"{name}.recommend n": (lambda a, m=m, o=one: m.recommend(o, a), 1),
                 f"{name}.recommend both": (lambda a, b, m=m: m.recommend(a, b), 2),
-                f"{name}.recommend filter_items": (lambda a, m=m, o=one: m.recommend(o, filter_items=a), 1),
-                f"{name}.recommend allow_items": (lambda a, m=m, o=one: m.recommend(o, allow_items=a), 1),
+                f"{name}.recommend filter_items": (
+                    lambda a, m=m, o=one: m.recommend(o, filter_items=a),
+                    1,
+                ),
+                f"{name}.recommend allow_items": (
+                    lambda a, m=m, o=one: m.recommend(o, allow_items=a),
+                    1,
+                ),
                 f"{name}.recommend unknown": (lambda a, b, m=m: m.recommend(a, unknown=b), 2),
                 f"{name}.recommend popular": (lambda a, m=m: m.recommend(a, unknown="popular"), 1),
                 f"{name}.recommend skip": (lambda a, m=m: m.recommend(a, unknown="skip"), 1),
@@ -79,7 +166,10 @@ class Bench:
                 f"{name}.certify delta": (lambda a, m=m, h=held: m.certify(h, a), 1),
                 f"{name}.fold_in": (lambda a, m=m: m.fold_in(a), 1),
                 f"{name}.partial_fit": (lambda a, m=m: _copy(m).partial_fit(a), 1),
-                f"{name}.partial_fit iterations": (lambda a, m=m: _copy(m).partial_fit(self.X, _few(a)), 1),
+                f"{name}.partial_fit iterations": (
+                    lambda a, m=m: _copy(m).partial_fit(self.X, _few(a)),
+                    1,
+                ),
                 f"{name}.save": (lambda a, m=m: m.save(self._path(a)), 1),
                 f"{name}.export.table": (lambda a, m=m: mf.export.table(m, self._path(a)), 1),
                 f"{name}.export.user_vectors": (lambda a, m=m: mf.export.user_vectors(m, a), 1),
@@ -88,19 +178,28 @@ class Bench:
             "fit": (lambda a: mf.MFAUC(rank=2).fit(a), 1),
             "fit validation": (lambda a: mf.MFAUC(rank=2).fit(self.X, a), 1),
             "fit callbacks": (lambda a: mf.MFAUC(rank=2).fit(self.X, callbacks=a), 1),
-            "fit checkpoints": (lambda a: mf.MFAUC(rank=2).fit(self.X, checkpoints=self._path(a)), 1),
-            "load": (lambda a: mf.MFAUC.load(a), 1),
+            "fit checkpoints": (
+                lambda a: mf.MFAUC(rank=2).fit(self.X, checkpoints=self._path(a)),
+                1,
+            ),
+            "load": (mf.MFAUC.load, 1),
             "evaluate": (lambda a, b: mf.evaluate(a, b, b), 2),
-            "Interactions.of": (lambda a: mf.Interactions.of(a), 1),
-            "Interactions.from_pairs": (lambda a, b: mf.Interactions.from_pairs(a, b), 2),
+            "Interactions.of": (mf.Interactions.of, 1),
+            "Interactions.from_pairs": (mf.Interactions.from_pairs, 2),
             "hold_out": (lambda a: splits.hold_out(0, self.X, a), 1),
             "hold_out key": (lambda a: splits.hold_out(a, self.X), 1),
             "hold_out X": (lambda a: splits.hold_out(0, a, 1), 1),
             "k_fold": (lambda a: list(splits.k_fold(0, self.X, a)), 1),
             "leave_last_out": (lambda a: splits.leave_last_out(mf.Interactions.of(self.X), a), 1),
-            "select grid": (lambda a: mf.selection.select(0, self.plain, self.X, {"rank": a}, splits=1), 1),
-            "select splits": (lambda a: mf.selection.select(0, self.plain, self.X, {"rank": [2]}, splits=_few(a)), 1),
-            "read_ratings": (lambda a: mf.data.read_ratings(a), 1),
+            "select grid": (
+                lambda a: mf.selection.select(0, self.plain, self.X, {"rank": a}, splits=1),
+                1,
+            ),
+            "select splits": (
+                lambda a: mf.selection.select(0, self.plain, self.X, {"rank": [2]}, splits=_few(a)),
+                1,
+            ),
+            "read_ratings": (mf.data.read_ratings, 1),
         }
 
     def _path(self, value: Any) -> Any:

@@ -55,7 +55,20 @@ def _insert(rng, data: bytearray) -> bytearray:
 
 
 def _insert_word(rng, data: bytearray) -> bytearray:
-    words = (b"\n", b"\r", b"\0", b'"', b",", b"nan", b"-", b"1e999", b"\xff\xfe", b"\\", b"{", b"9" * 30)
+    words = (
+        b"\n",
+        b"\r",
+        b"\0",
+        b'"',
+        b",",
+        b"nan",
+        b"-",
+        b"1e999",
+        b"\xff\xfe",
+        b"\\",
+        b"{",
+        b"9" * 30,
+    )
     at = _place(rng, data)
     data[at:at] = words[int(rng.integers(len(words)))]
     return data

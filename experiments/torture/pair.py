@@ -29,7 +29,9 @@ ITERATIONS = 5
 
 def base(**changes: Any) -> mf.MFAUC:
     """What both processes fit."""
-    solver = mf.Blockwise(ITERATIONS, batch=8, num_pos=2, num_neg=3, blocks=4, devices=changes.pop("devices", None))
+    solver = mf.Blockwise(
+        ITERATIONS, batch=8, num_pos=2, num_neg=3, blocks=4, devices=changes.pop("devices", None)
+    )
     model = mf.MFAUC(rank=2, loss="square_hinge", solver=solver)
     return model.set_params(**changes)
 
@@ -69,7 +71,9 @@ def _checkpoints(name: str, **options: Any) -> Callable[[Fit, pathlib.Path], Non
     return change
 
 
-def _rows(choose: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[[Fit, pathlib.Path], None]:
+def _rows(
+    choose: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> Callable[[Fit, pathlib.Path], None]:
     def change(fit: Fit, folder: pathlib.Path) -> None:
         del folder
         fit.mine = choose(fit.mine, np.arange(len(fit.X)))
@@ -93,7 +97,9 @@ def _at(iteration: int, act: Callable[[], Any]) -> Callable[[Fit, pathlib.Path],
     return change
 
 
-def _around(make: Callable[[], contextlib.AbstractContextManager]) -> Callable[[Fit, pathlib.Path], None]:
+def _around(
+    make: Callable[[], contextlib.AbstractContextManager],
+) -> Callable[[Fit, pathlib.Path], None]:
     def change(fit: Fit, folder: pathlib.Path) -> None:
         del folder
         fit.around = make
@@ -145,7 +151,9 @@ REFUSE: dict[str, Callable[[Fit, pathlib.Path], None]] = {  # both must raise a 
     "fewer items": _form(lambda X: X[:, :-1]),
     "ids in one": _form(_ids),
     "confidence in one": _form(lambda X: mf.Interactions.of(2.0 * X, confidence=True)),
-    "overlapping users": _rows(lambda mine, every: np.append(mine[1:], np.setdiff1d(every, mine)[0])),
+    "overlapping users": _rows(
+        lambda mine, every: np.append(mine[1:], np.setdiff1d(every, mine)[0])
+    ),
     "missing users": _rows(lambda mine, every: mine[1:]),
     "more users": _rows(lambda mine, every: every),
     "wrong rows": _rows(lambda mine, every: np.setdiff1d(every, mine)),
@@ -161,7 +169,9 @@ REFUSE: dict[str, Callable[[Fit, pathlib.Path], None]] = {  # both must raise a 
     "an empty matrix in one": _form(lambda X: X[:0]),
     "a callback raises in one": _at(2, _raise),
 }
-BOTH: dict[str, Callable[[Fit, pathlib.Path], None]] = {  # what both have in some of the cases above
+BOTH: dict[
+    str, Callable[[Fit, pathlib.Path], None]
+] = {  # what both have in some of the cases above
     "other `every`": _checkpoints("same", every=2),
     "other `keep`": _checkpoints("same", every=2),
     "other folders": _checkpoints("same", every=2),
@@ -174,13 +184,18 @@ REFUSE |= {
     "other item ids": _form(lambda X: _ids(X, name="j")),
     "item ids in another order": _form(lambda X: _ids(X, slice(None, None, -1))),
 }
-AGREE: dict[str, tuple[str, Callable[[Fit, pathlib.Path], None]]] = {  # both must end alike, for this reason
+AGREE: dict[
+    str, tuple[str, Callable[[Fit, pathlib.Path], None]]
+] = {  # both must end alike, for this reason
     "nothing differs": ("iterations", lambda fit, folder: None),
     "SIGKILL": ("iterations", lambda fit, folder: None),
     "a callback stops one": ("callback", _at(3, lambda: True)),
     "Ctrl-C in one": ("interrupted", _at(3, lambda: os.kill(os.getpid(), signal.SIGINT))),
     "SIGTERM in one": ("interrupted", _at(3, lambda: os.kill(os.getpid(), signal.SIGTERM))),
-    "SIGTERM with checkpoints": ("interrupted", _at(3, lambda: os.kill(os.getpid(), signal.SIGTERM))),
+    "SIGTERM with checkpoints": (
+        "interrupted",
+        _at(3, lambda: os.kill(os.getpid(), signal.SIGTERM)),
+    ),
 }
 
 

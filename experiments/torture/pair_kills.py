@@ -8,7 +8,16 @@ import numpy as np
 
 from experiments.torture import disagreements
 from experiments.torture.children import Plan
-from experiments.torture.tally import CRASHED, EQUAL, HUNG, PARTIAL, SILENT, Outcome, Tally, left_over
+from experiments.torture.tally import (
+    CRASHED,
+    EQUAL,
+    HUNG,
+    PARTIAL,
+    SILENT,
+    Outcome,
+    Tally,
+    left_over,
+)
 
 NOTICE = 60.0  # seconds after which the other process must have noticed
 CASE = "SIGKILL"
@@ -30,7 +39,7 @@ def run(plan: Plan) -> Tally:
             break
         rng = np.random.default_rng([plan.seed, number])
         outcome = attempt(plan, home, rng, str(number), wanted)
-        tally.add(outcome, str(number), plan.again("pair_kills", number))
+        tally.add(outcome, str(number), plan.again("pair_kills"))
     tally.seconds = time.monotonic() - began
     return tally
 

@@ -16,7 +16,10 @@ import scipy.io
 
 from mfauc_jax import MFAUC, Interactions
 
-STARS, CHECKED = "stars", ("gz", "bz2", "xz", "zip", "npz")  # the endings whose formats have checksums
+STARS, CHECKED = (
+    "stars",
+    ("gz", "bz2", "xz", "zip", "npz"),
+)  # the endings whose formats have checksums
 
 
 def matrix(seed: int = 0, m: int = 24, n: int = 16) -> np.ndarray:
@@ -38,7 +41,10 @@ def frame(seed: int = 0, text: bool = False) -> pl.DataFrame:
     """Ratings as a frame: user, item, stars, time."""
     users, items = np.nonzero(matrix(seed))
     stars = (users * 7 + items * 3) % 5 + 1
-    shown = [f"ü{u}" if text else u + 1 for u in users], [f"i {j}" if text else j + 1 for j in items]
+    shown = (
+        [f"ü{u}" if text else u + 1 for u in users],
+        [f"i {j}" if text else j + 1 for j in items],
+    )
     columns = {"user": shown[0], "item": shown[1], STARS: stars, "time": 9e8 + users * 60 + items}
     return pl.DataFrame(columns).with_columns(pl.col("time").cast(pl.Int64))
 
@@ -49,7 +55,9 @@ def fitted(ids: bool = True, seed: int = 0) -> MFAUC:
     data = Interactions.of(X)
     if ids:
         users, items = np.nonzero(X)
-        data = Interactions.of(pl.DataFrame({"user": [f"ü{u}" for u in users], "item": items + 100}))
+        data = Interactions.of(
+            pl.DataFrame({"user": [f"ü{u}" for u in users], "item": items + 100})
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return MFAUC(rank=3, seed=seed, solver="alternating").fit(data)
@@ -70,10 +78,14 @@ def ratings() -> list[Sample]:
     lines = [f"{u}::{j}::{r}::{t}" for u, j, r, t in numbers.iter_rows()]
     tabs = "\n".join("\t".join(map(str, row)) for row in numbers.iter_rows()) + "\n"
     recbole = "user_id:token\titem_id:token\trating:float\ttimestamp:float\n" + tabs
-    books = ['"User-ID";"ISBN";"Book-Rating"'] + [f'"{u}";"é{j}";"{r}"' for u, j, r, _ in numbers.iter_rows()]
+    books = ['"User-ID";"ISBN";"Book-Rating"'] + [
+        f'"{u}";"é{j}";"{r}"' for u, j, r, _ in numbers.iter_rows()
+    ]
     per_user = numbers.group_by("user", maintain_order=True).agg("item").iter_rows()
     lightgcn = "\n".join(f"{u} {' '.join(map(str, items))}" for u, items in per_user) + "\n"
-    json_lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in words.iter_rows(named=True))
+    json_lines = "".join(
+        json.dumps(row, ensure_ascii=False) + "\n" for row in words.iter_rows(named=True)
+    )
     found = {
         "a.csv": csv,
         "b.csv": numbers.write_csv().encode(),
@@ -122,8 +134,8 @@ def _mat(numbers: pl.DataFrame, packed: bool) -> bytes:
 
 
 def _npz(numbers: pl.DataFrame) -> bytes:
-    arrays = {"row": numbers["user"], "col": numbers["item"], "rating": numbers[STARS]}
-    return _written(lambda file: np.savez_compressed(file, **{k: v.to_numpy() for k, v in arrays.items()}))
+    users, items, stars = (numbers[c].to_numpy() for c in ("user", "item", STARS))
+    return _written(lambda file: np.savez_compressed(file, row=users, col=items, rating=stars))
 
 
 def _zst(data: bytes) -> bytes | None:
@@ -144,7 +156,7 @@ def same_interactions(a: Interactions, b: Interactions) -> bool:
 
 
 def _triples(X: Interactions) -> list[tuple]:
-    rows = np.repeat(np.arange(X.num_users), np.diff(np.asarray(X.indptr)))
+    rows = np.repeat(np.arange(X.num_users), np.diff(np.asarray(X.indptr, np.int64)))
     columns = np.asarray(X.indices)
     users = rows if X.user_ids is None else X.user_ids[rows]
     items = columns if X.item_ids is None else X.item_ids[columns]

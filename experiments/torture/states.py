@@ -66,7 +66,9 @@ def attempt(bench: Any, seed: int, case: int) -> Outcome:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            again = model.with_params().fit(X, checkpoints=Checkpoints(str(folder), every=1), **options)
+            again = model.with_params().fit(
+                X, checkpoints=Checkpoints(str(folder), every=1), **options
+            )
     except BaseException as error:
         outcome = refusal(error, str(folder))
         return Outcome(outcome.what, f"{detail}: {outcome.detail}")

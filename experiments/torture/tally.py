@@ -84,9 +84,9 @@ def refusal(error: BaseException, *names: str) -> Outcome:
         names: what the message must name; one of them suffices.
     """
     said = f"{type(error).__name__}: {error}"
-    if not isinstance(error, ValueError | TypeError | OSError | KeyError | ArithmeticError):
-        if not (isinstance(error, RuntimeError) and type(error) is RuntimeError):
-            return Outcome(CRASHED, said)
+    usual = isinstance(error, ValueError | TypeError | OSError | KeyError | ArithmeticError)
+    if not usual and type(error) is not RuntimeError:  # JAX's own errors are RuntimeErrors, too
+        return Outcome(CRASHED, said)
     if isinstance(error, IndexError | OverflowError | ZeroDivisionError | UnicodeError):
         return Outcome(CRASHED, f"not meant for the caller: {said}")
     if not str(error).strip():
