@@ -10,11 +10,10 @@ import os
 import pathlib
 import sys
 import traceback
-import warnings
 from collections.abc import Sequence
 
 from mfauc_jax.cli import datasets, fitting, judging, options, serving
-from mfauc_jax.cli.output import UsageError, note
+from mfauc_jax.cli.output import UsageError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,9 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
         args = parser(everything="--help_all" in argv).parse_args(argv)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore" if args.quiet else "default")
-            warnings.showwarning = lambda message, *_, **__: note(args, f"note: {message}")
+        with options.told(args):
             _set_up_jax(args)
             code = args.run(args) or 0
         sys.stdout.flush()

@@ -196,8 +196,7 @@ def _reading(args: argparse.Namespace) -> Iterator[None]:
     if (args.ratings is None) == (args.dataset is None):
         raise UsageError("give a file of ratings, or --dataset NAME in its place")
     try:
-        with _told(args):
-            yield
+        yield
     except (ValueError, FileNotFoundError) as error:
         raise (OSError if isinstance(error, OSError) else ValueError)(spoken(str(error))) from error
 
@@ -210,22 +209,24 @@ def spoken(text: str) -> str:
 
 
 @contextlib.contextmanager
-def _told(args: argparse.Namespace) -> Iterator[None]:
-    """Print the log and the warnings of reading as notes on standard error."""
+def told(args: argparse.Namespace) -> Iterator[None]:
+    """Print the library's log and all warnings as notes on standard error."""
     handler, log = logging.Handler(), logging.getLogger("mfauc_jax")
     handler.emit = lambda record: note(args, spoken(record.getMessage()))
-    level = log.level
+    before = log.level, log.propagate
     log.addHandler(handler)
     log.setLevel(logging.INFO)
+    log.propagate = False  # orbax gives the root log a handler of its own
     try:
         with warnings.catch_warnings():
+            warnings.simplefilter("ignore" if args.quiet else "default")
             warnings.showwarning = lambda message, *_, **__: note(
                 args, f"note: {spoken(str(message))}"
             )
             yield
     finally:
         log.removeHandler(handler)
-        log.setLevel(level)
+        log.level, log.propagate = before
 
 
 def _of_file(args: argparse.Namespace) -> dict[str, Any]:

@@ -5,6 +5,7 @@ been the best). Digests of all of it are kept beside it, so a damaged state is n
 """
 
 import json
+import logging
 import pathlib
 import warnings
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from mfauc_jax.problem import Problem
 from mfauc_jax.solvers.base import Solver, State
 from mfauc_jax.training.watch import Seen, Watcher
 
+LOG = logging.getLogger("mfauc_jax")
 BEST = ("best_U", "best_V")  # the names of the best factors among the arrays of a state
 
 
@@ -127,6 +129,7 @@ class States:
                     f"the fit goes on from iteration {iteration}",
                     stacklevel=4,
                 )
+            LOG.info("%s: the fit goes on from iteration %d", self._folder, iteration)
             return kept
         if not steps:
             return None
