@@ -172,7 +172,7 @@ def test_damaged_cells_that_read_as_other_values_are_caught():
 def test_damage_is_damage_and_repeats_with_its_seed(kind):
     data = bytes(range(256)) * 2
     damaged = [
-        bytes(mutations.KINDS[kind](np.random.default_rng(s), bytearray(data))) for s in draws
+        bytes(mutations.KINDS[kind](np.random.default_rng(s), bytearray(data))) for s in range(40)
     ]
     assert sum(d != data for d in damaged) > 30
     again = bytes(mutations.KINDS[kind](np.random.default_rng(0), bytearray(data)))
