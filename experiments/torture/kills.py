@@ -56,6 +56,10 @@ def undisturbed(plan: Plan, home: pathlib.Path, names: list[str], tally: Tally) 
                 )
             else:
                 known[name] = said
+    if said["end"] != 0:
+        tally.add(
+            Outcome(CRASHED, f"undisturbed: {child.last_words()}"), "start", plan.again("kills")
+        )
     return known
 
 
@@ -93,7 +97,10 @@ def killed(
                 todo = [pair for pair in todo if pair[1] != said["done"]]
                 outcome = judged(said, known[names[said["done"]]])
                 label = f"{said['done']} after {suffered[said['done']]} kills"
-                tally.add(outcome, label, plan.again("kills"))
+                hits = suffered[said["done"]]
+                if hits or outcome.what != EQUAL:  # a job that nobody hit shows nothing
+                    tally.add(outcome, label, plan.again("kills"))
+                    tally.counts[outcome.what] += max(hits - 1, 0)  # one per kill
         timer.cancel()
         if said["end"] == -9:
             kills, suffered[current] = kills + 1, suffered[current] + 1

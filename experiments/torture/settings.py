@@ -50,7 +50,7 @@ FREE = ("seed", "start", "since", "every", "keep")  # numbers that cost nothing
 
 
 def count(quick: bool) -> int:
-    return 400 if quick else 5_000
+    return 250 if quick else 5_000
 
 
 def prepare(home: pathlib.Path) -> Any:
