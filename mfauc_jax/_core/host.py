@@ -1,15 +1,92 @@
-"""Work on the host: arrays on their way to a device, keys from a seed, sums over processes, pytrees.
+"""Work on the host: compiled programs, arrays on their way to a device, keys from a seed, sums over processes, pytrees.
 
-`jnp.asarray` compiles a program for every shape it meets (jax 0.10.2), at 15 ms each: a fit of small data
-would spend more time there than on learning. `device_put` compiles nothing.
+XLA compiles one program per shape. Each keeps up to 300 memory maps and 8 MB for as long as the process lives, and a
+process may have 65530 maps. So shapes that follow the data come from a grid (`rounded`, `power`); every function whose
+shapes still follow the data is compiled by `jit` of this module, which forgets its programs when they are many; and
+what else is done to arrays of such shapes is done in NumPy. Even `jnp.asarray` compiles a program for every shape it
+meets (jax 0.10.2), at 15 ms each; `device_put` compiles nothing.
 """
 
-from typing import Any
+import functools
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
+
+LIMIT = 16  # programs that one function keeps
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def rounded(count: int, least: int = 1) -> int:
+    """The smallest size ≥ `count` on a grid of multiples of `least`, and of at most 8 sizes per octave.
+
+    So padding adds at most an eighth, or less than `least`, and data that grow tenfold meet at most 27 sizes.
+    """
+    step = max(least, 1 << max(0, (count - 1).bit_length() - 4))
+    return max(1, -(-count // step)) * step
+
+
+def user_rows(count: int) -> int:
+    """M: the number of users that a program for `count` users is compiled for; a row of padding costs it k numbers."""
+    return rounded(count, 1024)
+
+
+def item_rows(count: int) -> int:
+    """N: the same for items; a row of padding costs k² products per pass, so there is less of it."""
+    return rounded(count, 256)
+
+
+def power(count: int, base: int = 2) -> int:
+    """The smallest power of `base`, itself a power of two, that is ≥ `count` and ≥ 1."""
+    bits = base.bit_length() - 1
+    return 1 << bits * -(-max(0, count - 1).bit_length() // bits)
+
+
+class Jitted(Generic[P, R]):
+    """A compiled function that forgets all its programs when they are more than `limit`."""
+
+    def __init__(self, function: Callable[P, R], limit: int | None = None, **options: Any):
+        functools.update_wrapper(self, function)
+        self.limit = LIMIT if limit is None else limit
+        self.made = 0  # programs made so far
+        self._kept = 0  # those made since they were last forgotten
+        self._lock = threading.Lock()
+
+        @functools.wraps(function)
+        def traced(*args: P.args, **kwargs: P.kwargs) -> R:  # runs once per program
+            with self._lock:
+                self.made, self._kept = self.made + 1, self._kept + 1
+            return function(*args, **kwargs)
+
+        self._compiled: Any = jax.jit(traced, **options)
+        self.lower = self._compiled.lower
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The function's value; the call that makes one program too many forgets them all afterwards."""
+        result = self._compiled(*args, **kwargs)
+        if self._kept > self.limit:
+            self.forget()
+        return result
+
+    def forget(self) -> None:
+        """Free the programs; those that other threads are running live until they end."""
+        with self._lock:
+            self._kept = 0
+        self._compiled.clear_cache()
+        gc.collect()  # programs are parts of reference cycles
+
+
+def jit(function: Callable[P, R], **options: Any) -> Jitted[P, R]:
+    """`jax.jit` with a bound on the number of programs that are kept; the options are those of `jax.jit`, and `limit`."""
+    return Jitted(function, **options)
 
 
 def floats(values: Any) -> Float[Array, "..."]:
@@ -20,6 +97,40 @@ def floats(values: Any) -> Float[Array, "..."]:
 def ints(values: Any) -> Int[Array, "..."]:
     """`values` on the device, as int32."""
     return jax.device_put(np.asarray(values, np.int32))
+
+
+def padded(values: Any, size: int) -> Array:
+    """`values` on the device with zeros after them, `size` rows in all."""
+    values = np.asarray(values)
+    out = np.zeros((size, *values.shape[1:]), values.dtype)
+    out[: len(values)] = values
+    return jax.device_put(out)
+
+
+def joined(first: Array, second: Any) -> Array:
+    """The rows of both arrays, on the device, in the type of the first."""
+    both = np.concatenate([np.asarray(first), np.asarray(second, first.dtype)])
+    return jax.device_put(both)
+
+
+_PADDED: dict[int, tuple[weakref.ref, Array]] = {}  # by the id of what was padded
+
+
+def padded_once(values: Array, size: int) -> Array:
+    """`padded`, remembered for as long as `values` live: for arrays that many requests read."""
+    if len(values) == size:
+        return values
+    key = id(values)
+    known = _PADDED.get(key)
+    if known is None or known[0]() is not values or len(known[1]) != size:
+        known = weakref.ref(values, lambda _: _PADDED.pop(key, None)), padded(values, size)
+        _PADDED[key] = known
+    return known[1]
+
+
+def cut(values: Any, size: int) -> Array:
+    """The first `size` rows, on the device."""
+    return values if len(values) == size else jax.device_put(np.asarray(values)[:size])
 
 
 def keys(seed: int, count: int) -> list[Key[Array, ""]]:

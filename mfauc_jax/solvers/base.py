@@ -147,7 +147,7 @@ def _iteration(
     return solver.step(objective, jax.random.fold_in(key, state.iteration), state, data)
 
 
-run = jax.jit(_iteration)
+run = host.jit(_iteration)
 
 
 def runner(solver: Solver, data: Any) -> Callable[..., tuple[State, Info]]:
@@ -163,7 +163,7 @@ def _quick() -> Callable[..., tuple[State, Info]]:
         jax.jit(lambda: 0, compiler_options=OLDER_EMITTERS).lower().compile()
     except jax.errors.JaxRuntimeError:  # a jaxlib without this option
         return run
-    return jax.jit(_iteration, compiler_options=OLDER_EMITTERS)
+    return host.jit(_iteration, compiler_options=OLDER_EMITTERS)
 
 
 def gaussian(
