@@ -7,6 +7,7 @@ what else is done to arrays of such shapes is done in NumPy. Even `jnp.asarray` 
 meets (jax 0.10.2), at 15 ms each; `device_put` compiles nothing.
 """
 
+import ctypes
 import functools
 import gc
 import threading
@@ -35,19 +36,25 @@ def rounded(count: int, least: int = 1) -> int:
 
 
 def user_rows(count: int) -> int:
-    """M: the number of users that a program for `count` users is compiled for; a row of padding costs it k numbers."""
-    return rounded(count, 1024)
+    """M: the number of users that a program for `count` users is compiled for."""
+    return rounded(count, 1024)  # a row of padding costs k numbers
 
 
 def item_rows(count: int) -> int:
-    """N: the same for items; a row of padding costs k² products per pass, so there is less of it."""
-    return rounded(count, 256)
+    """N: the number of items that a program for `count` items is compiled for."""
+    return max(1024, rounded(count, 256))  # a row of padding costs k² products per pass: less of it
 
 
 def power(count: int, base: int = 2) -> int:
     """The smallest power of `base`, itself a power of two, that is ≥ `count` and ≥ 1."""
     bits = base.bit_length() - 1
     return 1 << bits * -(-max(0, count - 1).bit_length() // bits)
+
+
+try:
+    _trim: Any = ctypes.CDLL(None).malloc_trim  # of glibc
+except (OSError, AttributeError, TypeError):  # another C library
+    _trim = None
 
 
 class Jitted(Generic[P, R]):
@@ -82,10 +89,12 @@ class Jitted(Generic[P, R]):
             self._kept = 0
         self._compiled.clear_cache()
         gc.collect()  # programs are parts of reference cycles
+        if _trim is not None:
+            _trim(0)  # what the compiler freed goes back to the system: up to 50 MB per program
 
 
 def jit(function: Callable[P, R], **options: Any) -> Jitted[P, R]:
-    """`jax.jit` with a bound on the number of programs that are kept; the options are those of `jax.jit`, and `limit`."""
+    """`jax.jit` that keeps at most `limit` programs, which may be given with the options of `jax.jit`."""
     return Jitted(function, **options)
 
 
@@ -113,16 +122,16 @@ def joined(first: Array, second: Any) -> Array:
     return jax.device_put(both)
 
 
-_PADDED: dict[int, tuple[weakref.ref, Array]] = {}  # by the id of what was padded
+_PADDED: dict[tuple[int, int], tuple[weakref.ref, Array]] = {}  # by id and size
 
 
 def padded_once(values: Array, size: int) -> Array:
     """`padded`, remembered for as long as `values` live: for arrays that many requests read."""
     if len(values) == size:
         return values
-    key = id(values)
+    key = id(values), size
     known = _PADDED.get(key)
-    if known is None or known[0]() is not values or len(known[1]) != size:
+    if known is None or known[0]() is not values:
         known = weakref.ref(values, lambda _: _PADDED.pop(key, None)), padded(values, size)
         _PADDED[key] = known
     return known[1]
