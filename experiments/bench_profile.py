@@ -107,15 +107,17 @@ def step(config: Config, X: Interactions) -> dict[str, float]:
 def sweep(config: Config, X: Interactions) -> dict[str, float]:
     """Milliseconds of the parts of an alternating sweep."""
     model, problem = MFAUC(), MFAUC().problem(X)
-    F = model.start.draw(jax.random.key(0), X, config.rank)
-    layout = model.chosen_solver.prepare(problem)
+    solver = model.chosen_solver
+    start = model.start.draw(jax.random.key(0), X, config.rank)
+    layout, F = solver.prepare(problem), solver.init(problem, start).factors
+    seen = solver.seen_by_step(problem.objective)
     sweep = jax.jit(alternating.sweep)
     found = {
         "weights, once per fit": warm_seconds(lambda: model.weights.of(X), 2),
-        "tiles, once per fit": warm_seconds(lambda: model.chosen_solver.prepare(problem), 2),
+        "tiles, once per fit": warm_seconds(lambda: solver.prepare(problem), 2),
     }
     steps = {
-        name: warm_seconds(lambda of=of: sweep(problem.objective, F, layout, *of))
+        name: warm_seconds(lambda of=of: sweep(seen, F, layout, *of))
         for name, of in (("none", (0, 0)), ("U", (4, 0)), ("V", (0, 2)), ("all", (4, 2)))
     }
     found["the first pass: systems, V's gradient"] = steps["none"]

@@ -62,10 +62,11 @@ def trace(
         state, _ = jax.block_until_ready(base.run(solver, seen, key, state, data))
         seconds.append(seconds[-1] + time.perf_counter() - begun)
         if theta:
-            values.append(float(exact.value(objective, state.average, plan)))
+            values.append(float(exact.value(objective, solver.read(state, start), plan)))
+    average = solver.read(state, start)
     if not theta:
-        values.append(float(exact.value(objective, state.average, plan)))
-    return Trace(state.average, seconds, values, compiled)
+        values.append(float(exact.value(objective, average, plan)))
+    return Trace(average, seconds, values, compiled)
 
 
 def routes() -> list[dict]:

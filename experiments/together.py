@@ -35,11 +35,12 @@ def fit(models: Sequence[MFAUC], trains: Sequence[Interactions]) -> list[Fit]:
     """
     problems = [model.problem(X) for model, X in zip(models, trains, strict=True)]
     keys = [host.keys(model.seed, 2) for model in models]
-    programs, states, data = [], [], []
+    programs, begins, states, data = [], [], [], []
     for model, problem, key in zip(models, problems, keys, strict=True):
         solver = model.chosen_solver
         programs.append((solver, solver.seen_by_step(problem.objective)))
         begin = solver.start(model.start, key[0], problem.X, model.rank)
+        begins.append(begin)
         states.append(solver.init(problem, begin))
         data.append(solver.prepare(problem))
     streams = jnp.stack([key[1] for key in keys])
@@ -47,8 +48,11 @@ def fit(models: Sequence[MFAUC], trains: Sequence[Interactions]) -> list[Fit]:
     state = jax.tree.unflatten(of_state, state)
     plans = [exact.plan(p.objective, p.X, p.weights) for p in problems]
 
-    def theta(average) -> list[float]:
-        found = _unstack(average, len(models))
+    def read(state) -> list[Factors]:
+        solvers, separate = (model.chosen_solver for model in models), _unstack(state, len(models))
+        return [s.read(*of) for s, *of in zip(solvers, separate, begins, strict=True)]
+
+    def theta(found) -> list[float]:
         return [
             float(exact.value(problem.objective, factors, plan))
             for problem, factors, plan in zip(problems, found, plans, strict=True)
@@ -59,9 +63,9 @@ def fit(models: Sequence[MFAUC], trains: Sequence[Interactions]) -> list[Fit]:
     for s in range(iterations):
         state = _step(of_step, of_data, numbers, streams, state, data)
         if s + 1 == max(iterations // 2, 1):
-            half = theta(state.average)
-    last, found = theta(state.average), _unstack(state.average, len(models))
-    zero = theta(jax.tree.map(jnp.zeros_like, state.average))
+            half = theta(read(state))
+    found = read(state)
+    last, zero = theta(found), theta(jax.tree.map(jnp.zeros_like, found))
     return [Fit(*each) for each in zip(found, half, last, zero, strict=True)]
 
 

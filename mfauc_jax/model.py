@@ -201,10 +201,10 @@ class MFAUC(Recommender, Declared):
         """
         V, X = self._fitted().V, self.folded_from_ or self.train_
         new = ids.over_items(X_new, X, unknown)
-        U, gap = jax.numpy.zeros((new.num_users, V.shape[1]), V.dtype), np.zeros(new.num_users)
+        U, gap = np.zeros((new.num_users, V.shape[1]), V.dtype), np.zeros(new.num_users)
         if new.nnz:  # else no user has a known item
             U, gap = self._solve_users(X, V, new)
-        fitted = Fitted(Factors(U, V), [], "folded in")
+        fitted = Fitted(Factors(jax.device_put(U), V), [], "folded in")
         return dataclasses.replace(self)._keep(new, fitted, X, gap)
 
     def _solve_users(self, X: Interactions, V, new: Interactions):
@@ -214,8 +214,7 @@ class MFAUC(Recommender, Declared):
         problem = self.problem(X)
         share, new_problem = problem.usable_share, problem.of_users(new)
         objective = self.chosen_solver.stages(new_problem.objective)[-1]
-        U, gap = fold_in.fold_in(objective, V, new, new_problem.weights, usable_share=share)
-        return jax.numpy.asarray(U), gap
+        return fold_in.fold_in(objective, V, new, new_problem.weights, usable_share=share)
 
     def partial_fit(
         self, X_new: Any, iterations: int = 2, *, progress: bool | None = None
@@ -241,10 +240,10 @@ class MFAUC(Recommender, Declared):
         )
         scale = self.start.scale if isinstance(self.start, Gaussian) else Gaussian().scale
         drawn = base.gaussian(key_start, 1, X.num_items, V.shape[1], scale)
-        V = jax.numpy.concatenate([V, drawn.V[n:].astype(V.dtype)])
+        V = host.joined(V, np.asarray(drawn.V)[n:])
         if X.num_users > m:
             new = X.take(np.arange(m, X.num_users))
-            U = jax.numpy.concatenate([U, self._solve_users(X, V, new)[0]])
+            U = host.joined(U, self._solve_users(X, V, new)[0])
         problem, solver = self.problem(X), self.chosen_solver
         last = solver.stages(problem.objective)[-1]
         problem = dataclasses.replace(problem, objective=last)

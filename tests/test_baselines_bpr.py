@@ -173,6 +173,6 @@ def test_the_same_key_gives_the_same_model_and_epochs_do_not_recompile():
     _, X = random_rows((3, 5, 4), seed=7)
     first, second = (bpr.fit(KEY, X, rank=2, epochs=3) for _ in range(2))
     assert (first.V == second.V).all()
-    before = pairwise._users._cache_size()
+    before = pairwise._users.made
     bpr.fit(KEY, X, rank=2, epochs=5, learning_rate=0.2, reg=0.1)
-    assert pairwise._users._cache_size() == before
+    assert pairwise._users.made == before

@@ -118,7 +118,7 @@ def test_fixed_point_is_not_above_implicits():
 def test_sweeping_the_hyper_parameters_compiles_once():
     _, X = planted(6)
     wrmf.fit(KEY, X, rank=3)
-    before = wrmf._alternate._cache_size()
+    before = wrmf._alternate.made
     for reg, alpha, sweeps in ((0.1, 2.0, 3), (1.0, 0.5, 7)):
         wrmf.fit(KEY, X, rank=3, reg=reg, alpha=alpha, sweeps=sweeps, reg_power=0.5)
-    assert wrmf._alternate._cache_size() == before
+    assert wrmf._alternate.made == before

@@ -64,9 +64,11 @@ def test_fold_in_is_scipys_minimum_and_the_gap_covers_what_is_missed(loss):
 
 def test_fold_in_of_the_training_users_is_the_alternating_solve():
     problem = Problem.of(X, weights=Weights(0.0))
-    data = Alternating().prepare(problem)
-    start = Factors(jnp.zeros((60, 4)), V)
-    exactly = alternating.sweep(problem.objective, start, data, 20, 0).U
+    solver, start = Alternating(), Factors(jnp.zeros((60, 4)), V)
+    data = solver.prepare(problem)
+    padded, seen = solver.init(problem, start), solver.seen_by_step(problem.objective)
+    swept = alternating.sweep(seen, padded.factors, data, 20, 0)
+    exactly = solver.read(padded._replace(average=swept), start).U
     U, _ = fold_in.fold_in(problem.objective, V, X, problem.weights, tolerance=1e-14)
     np.testing.assert_allclose(U, exactly, atol=1e-9)
 

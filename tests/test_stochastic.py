@@ -184,13 +184,13 @@ def test_averages_start_as_copies_and_then_are_means():
 
 @pytest.mark.parametrize("solver", [Sequential(), Minibatch()])
 def test_sweeps_compile_each_step_once(solver):
-    before = base.run._cache_size()
+    before = base.run.made
     for value in np.linspace(0.1, 1.0, 10):
         formulas = losses.Logistic(beta=value), weightings.Tanh(rho=value)
         average = Averaging(start=int(10 * value), eta=value)
         changed = solver.replace(learning_rate=value, iterations=int(10 * value), average=average)
         run(changed, equation.make(*formulas, reg=value), 1)
-    assert base.run._cache_size() == before + 1
+    assert base.run.made == before + 1
 
 
 def test_a_batch_draws_about_every_item_once_if_many_batches_are_left():

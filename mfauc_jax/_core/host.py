@@ -1,12 +1,11 @@
-"""Work on the host: arrays on their way to a device, keys from a seed, sums over processes, forks, pytrees.
+"""Work on the host: arrays on their way to a device, keys from a seed, sums over processes, pytrees.
 
 `jnp.asarray` compiles a program for every shape it meets (jax 0.10.2), at 15 ms each: a fit of small data
 would spend more time there than on learning. `device_put` compiles nothing.
 """
 
 import importlib.metadata
-import os
-import sys
+import weakref
 from typing import Any
 
 import jax
@@ -14,52 +13,53 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-FORKED = (
-    "this process was forked after JAX had been used, and a fork does not copy JAX's threads: it would wait for ever "
-    'here. Start workers by spawn, multiprocessing.get_context("spawn"), or load the model in each worker after the '
-    "fork, as gunicorn does without --preload; predict, user_factors_, item_factors_ and save work here, too"
-)
-_jax = {
-    "used": False,
-    "forked": False,
-}  # whether JAX was used here, and before this process was forked
-
-
-def check_fork() -> None:
-    """Raise RuntimeError if JAX was used before this process was forked, for JAX would wait for ever here.
-
-    It stands at every door to JAX: arrays and keys, `Interactions.of`, the factors that are ranked or judged, and model
-    files. What is plain NumPy goes on in the child.
-    """
-    if _jax["forked"]:
-        raise RuntimeError(FORKED)
-    _jax["used"] = True
-
-
-def _in_child() -> None:
-    _jax["forked"] = _jax["forked"] or _jax["used"] or _used_by_others()
-
-
-def _used_by_others() -> bool:
-    """Whether JAX has started its devices, by whoever; False if this version of JAX does not tell."""
-    bridge = sys.modules.get("jax._src.xla_bridge")
-    return bool(getattr(bridge, "backends_are_initialized", lambda: False)())
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    os.register_at_fork(after_in_child=_in_child)
+from mfauc_jax._core import forks
 
 
 def floats(values: Any) -> Float[Array, "..."]:
     """`values` on the device, in JAX's default float type."""
-    check_fork()
+    forks.check()
     return jax.device_put(np.asarray(values, jax.dtypes.canonicalize_dtype(float)))
 
 
 def ints(values: Any) -> Int[Array, "..."]:
     """`values` on the device, as int32."""
-    check_fork()
+    forks.check()
     return jax.device_put(np.asarray(values, np.int32))
+
+
+def padded(values: Any, size: int) -> Array:
+    """`values` on the device with zeros after them, `size` rows in all."""
+    values = np.asarray(values)
+    out = np.zeros((size, *values.shape[1:]), values.dtype)
+    out[: len(values)] = values
+    return jax.device_put(out)
+
+
+def joined(first: Array, second: Any) -> Array:
+    """The rows of both arrays, on the device, in the type of the first."""
+    both = np.concatenate([np.asarray(first), np.asarray(second, first.dtype)])
+    return jax.device_put(both)
+
+
+_PADDED: dict[tuple[int, int], tuple[weakref.ref, Array]] = {}  # by id and size
+
+
+def padded_once(values: Array, size: int) -> Array:
+    """`padded`, remembered for as long as `values` live: for arrays that many requests read."""
+    if len(values) == size:
+        return values
+    key = id(values), size
+    known = _PADDED.get(key)
+    if known is None or known[0]() is not values:
+        known = weakref.ref(values, lambda _: _PADDED.pop(key, None)), padded(values, size)
+        _PADDED[key] = known
+    return known[1]
+
+
+def cut(values: Any, size: int) -> Array:
+    """The first `size` rows, on the device."""
+    return values if len(values) == size else jax.device_put(np.asarray(values)[:size])
 
 
 def keys(seed: int, count: int) -> list[Key[Array, ""]]:
@@ -67,7 +67,7 @@ def keys(seed: int, count: int) -> list[Key[Array, ""]]:
 
     They are made on the host, because `jax.random.key` and `split` take a fifth of a second to compile.
     """
-    check_fork()
+    forks.check()
     if seed < 0:
         raise ValueError(f"seed = {seed} must be ≥ 0")
     like = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))

@@ -8,10 +8,11 @@ same score, and the other items have no say. So, for users with many positives, 
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
-from mfauc_jax._core import draws
+from mfauc_jax._core import draws, programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.baselines.pairwise import Table, descend
 from mfauc_jax.data import ragged
@@ -75,12 +76,12 @@ def fit(
 
 def chunked(bucket: Bucket, users_per_step: int) -> Bucket:
     """The bucket with its users in chunks, [c, b]; padding has `real` = 0 everywhere."""
-    count, P = bucket.items.shape
+    count, P = len(bucket.users), int(np.asarray(bucket.real).sum(1).max())
     b = max(1, min(count, users_per_step, PAIRS // P**2))
     return Bucket(*(ragged.cut(a, b) for a in bucket))
 
 
-@jax.jit
+@programs.jit
 def _ascend(key, chunks, share, begin, learning_rate, reg, epochs) -> Factors:
     def loss(u, V_pos, real, shared):
         penalty = ((u * u).sum(1) * real[:, 0]).sum() + ((V_pos**2).sum(2) * real * shared).sum()

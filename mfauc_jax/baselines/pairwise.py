@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from mfauc_jax._core import draws
+from mfauc_jax._core import draws, programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import count, flag, number, size
 from mfauc_jax._core.settings import Settings
@@ -126,7 +126,7 @@ def fit_users(
     return _users(key_epochs, X, X.rows, begin, descent, loss, pick)
 
 
-@partial(jax.jit, static_argnames=("loss", "pick"))
+@partial(programs.jit, static_argnames=("loss", "pick"))
 def _users(key, X, owners, begin, descent, loss, pick):
     batch = min(descent.batch or batch_size(X.nnz), X.nnz)
     steps = -(-X.nnz // batch)
@@ -180,7 +180,7 @@ def fit_items(
     return _items(key_epochs, ragged.walk(X), begin, descent, loss, pick)
 
 
-@partial(jax.jit, static_argnames=("loss", "pick"))
+@partial(programs.jit, static_argnames=("loss", "pick"))
 def _items(key, by_user, begin, descent, loss, pick):
     X, num_chunks = by_user.X, by_user.chunks.shape[0]
 

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from mfauc_jax._core import programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
@@ -88,7 +89,7 @@ def _sketch(key, X, rank, oversample) -> Float[Array, "n w"]:
     return jax.random.normal(key, (X.num_items, min(rank + oversample, *X.shape)))
 
 
-@partial(jax.jit, static_argnames="sizes")
+@partial(programs.jit, static_argnames="sizes")
 def _path(by_user, by_item, sketch, rhos, sizes) -> Factors:
     rank, iterations, power = sizes
     top = subspace_svd(by_user, by_item, _zero(by_user, sketch), sketch, power + 4)
@@ -105,7 +106,7 @@ def _path(by_user, by_item, sketch, rhos, sizes) -> Factors:
     return jax.lax.scan(at_rho, (_zero(by_user, sketch), top.Q), rhos)[1]
 
 
-@partial(jax.jit, static_argnames="sizes")
+@partial(programs.jit, static_argnames="sizes")
 def _observed(by_user, by_item, sketch, rho, sizes) -> Factors:
     rank, power = sizes
     A = subspace_svd(by_user, by_item, _zero(by_user, sketch), sketch, power)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
+from mfauc_jax._core import programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
@@ -134,7 +135,7 @@ def _conjugate_gradients(u, gram, lam, over_positives, steps: int) -> Float[Arra
     return conjugate_gradients(gradient, u, (), lambda _: 1.0, steps, axis=1)[0]
 
 
-@partial(jax.jit, static_argnames="cg_steps")
+@partial(programs.jit, static_argnames="cg_steps")
 def _alternate(start, by_user, by_item, regs, alpha, sweeps, cg_steps) -> Factors:
     def sweep(_, factors):
         U, V = factors

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from mfauc_jax._core import programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.certify import spectral
 from mfauc_jax.data.interactions import Interactions
@@ -126,7 +127,7 @@ def user_risks(
     return risks[users]
 
 
-@partial(jax.jit, static_argnames="reference")
+@partial(programs.jit, static_argnames="reference")
 def _risks(loss, V, rows, reference):
     n = V.shape[0]
 

@@ -57,11 +57,24 @@ def _unknown(kind: str, bad: np.ndarray) -> str:
     return f"unknown {kind} {bad.tolist()[0]!r}{others}: it was not in the data given to fit"
 
 
-def requested(given: Any) -> np.ndarray:
-    """The ids of a request as an array of at least one axis; ids that NumPy would change stay Python objects.
+def requested(given: Any, names: np.ndarray | None = None) -> np.ndarray:
+    """The ids of a request as a vector; ids that NumPy would change stay Python objects.
 
     `np.asarray` drops zero characters at the end, and makes text of the 1 in ["x", 1] and floats of [−1, 2**63].
+
+    Args:
+        given: one id, or several.
+        names: the known ids, whose type an empty request gets; None: positions.
     """
+    ids = _requested(given)
+    if not ids.size:
+        return np.zeros(0, np.int64 if names is None else names.dtype)
+    if ids.ndim > 1:
+        raise TypeError(f"ids of shape {ids.shape}: give one id, or one list of ids")
+    return ids
+
+
+def _requested(given: Any) -> np.ndarray:
     given = [given] if isinstance(given, str | int) else given
     if not isinstance(given, list | tuple):
         array = np.atleast_1d(given)

@@ -9,7 +9,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from mfauc_jax._core import host
+from mfauc_jax._core import forks, host
 from mfauc_jax.data import reading, validation
 
 # scipy.sparse and narwhals are imported with the first matrix or frame, which keeps our import quick
@@ -118,7 +118,7 @@ class Interactions:
                 by name as in `from_frame`.
             confidence: read the values of a matrix as weights on the positives.
         """
-        host.check_fork()
+        forks.check()
         if isinstance(data, Interactions):
             return data
         import scipy.sparse

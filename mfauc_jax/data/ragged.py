@@ -5,17 +5,18 @@ is a list of chunks of rows that are read a few positives at a time.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from mfauc_jax._core import host
+from mfauc_jax._core import host, programs
 from mfauc_jax.data.interactions import Interactions
 
 T = TypeVar("T")
+CHUNKS = 8  # the least number of chunks of tiles, and the step in which it grows
 CELLS = 2048  # positives that a walk reads per step: their rows of V stay in the cache
 
 
@@ -43,33 +44,35 @@ def padded(
     return np.asarray(X.indices)[slots], slots, real
 
 
-def cut(values: Array, size: int, repeat: bool = False) -> Array:
-    """Values cut into blocks along the first axis: [blocks, size, …].
+def cut(values: Any, size: int, repeat: bool = False) -> Array:
+    """Values cut into blocks along the first axis, [blocks, size, …], on the host, then put on the device.
 
     The last block is filled up with zeros or, if `repeat`, with the first values again.
     """
-    count = values.shape[0]
-    if repeat:
-        filled = values[np.arange(-(-count // size) * size) % count]
-    else:
-        filled = jnp.pad(values, [(0, -count % size)] + [(0, 0)] * (values.ndim - 1))
-    return filled.reshape(-1, size, *values.shape[1:])
+    values = np.asarray(values)
+    places = np.arange(-(-len(values) // size) * size)
+    filled = values[places % len(values)]
+    if not repeat:
+        filled[len(values) :] = 0
+    return jax.device_put(filled.reshape(-1, size, *values.shape[1:]))
 
 
 def buckets(X: Interactions, users: np.ndarray | None = None, ratio: int = 4) -> list[Bucket]:
     """The non-empty rows of X as padded rectangles; the lengths in one are within a factor `ratio`.
 
-    Padded rows can be batched, and few distinct lengths mean few compilations.
+    Padded rows can be batched. P is a power of two, at least 8: few distinct lengths mean few compilations.
     """
     lengths = np.asarray(X.row_lengths)
     users = np.arange(X.num_users) if users is None else np.asarray(users)
     users = users[lengths[users] > 0]
     longest = int(lengths.max(initial=1))
-    result, low, high = [], 0, min(8, longest)
+    result, low, high = [], 0, 8
     while len(users) and low < longest:
         chosen = users[(lengths[users] > low) & (lengths[users] <= high)]
         if len(chosen):
-            items, slots, real = padded(X, chosen, int(lengths[chosen].max()))
+            items, slots, real = padded(
+                X, chosen, max(8, programs.power(int(lengths[chosen].max())))
+            )
             rows, items, slots = map(host.ints, (chosen, items, slots))
             result.append(Bucket(rows, items, slots, host.floats(real)))
         low, high = high, high * ratio
@@ -77,46 +80,52 @@ def buckets(X: Interactions, users: np.ndarray | None = None, ratio: int = 4) ->
 
 
 class Tiles(NamedTuple):
-    """The rows of X cut into tiles of one length T, in chunks of c tiles that hold whole rows.
+    """The rows of X cut into tiles of one length T, in chunks of c tiles that hold whole rows, r at most.
 
-    There is one shape, and so one compilation, whatever the lengths of the rows. Each row of a chunk is a system to
-    solve, with a number of its own in the chunk.
+    Each row of a chunk is a system to solve, with a number of its own in the chunk. All sizes come from a grid, so
+    that data of similar size share one program: chunks after the first `count` are empty.
     """
 
-    rows: Int[Array, "chunks r"]  # the row of each system; m where there is none
+    count: Int[Array, ""]  # chunks that hold rows
+    rows: Int[Array, "chunks r"]  # the row of each system; `absent` where there is none
     local: Int[Array, "chunks c"]  # the system of each tile, never falling
     items: Int[Array, "chunks c T"]
     values: tuple[Float[Array, "chunks c T"], ...]  # numbers of the positives; 0 for padding
 
 
-def tiles(X: Interactions, budget: int, *values: np.ndarray) -> Tiles:
+def tiles(X: Interactions, budget: int, *values: np.ndarray, absent: int | None = None) -> Tiles:
     """The non-empty rows of X in tiles.
 
     Args:
         X: the rows.
-        budget: largest c · T, the positives per chunk with their padding; one long row may exceed it.
+        budget: c · T, the positives per chunk with their padding; an eighth of it for data that fill fewer than
+            `CHUNKS` such chunks. One long row may exceed it.
         values: numbers of the positives, [nnz] each.
+        absent: the row of a system without a row, ≥ m; None: m.
     """
     lengths, starts = np.asarray(X.row_lengths), np.asarray(X.indptr)[:-1]
     rows = np.flatnonzero(lengths)
     T = int(np.clip(2 ** round(np.log2(max(lengths[rows].mean() / 3, 1))), 8, 64))
     per_row = -(-lengths[rows] // T)  # number of tiles of each row
-    c = max(1, min(budget // T, int(per_row.sum())), int(per_row.max()))
+    small = per_row.sum() * T < budget // CHUNKS * (CHUNKS - 1)
+    c = max(programs.power(int(per_row.max())), (budget // CHUNKS if small else budget) // T)
+    r = c >> int(np.log2(per_row.mean()))  # at least as many rows as a chunk holds on average
     begin = np.concatenate([[0], np.cumsum(per_row)])  # first tile of each row
     first = [0]  # the first row of each chunk; a row that does not fit whole begins the next one
     while first[-1] < len(rows):
-        first.append(int(np.searchsorted(begin, begin[first[-1]] + c, side="right")) - 1)
-    first = np.asarray(first)
-    chunk_of = np.repeat(np.arange(len(first) - 1), np.diff(first))
+        fitting = int(np.searchsorted(begin, begin[first[-1]] + c, side="right")) - 1
+        first.append(min(fitting, first[-1] + r))
+    first, count = np.asarray(first), len(first) - 1
+    chunks = programs.rounded(count, CHUNKS)
+    chunk_of = np.repeat(np.arange(count), np.diff(first))
     owner = np.repeat(np.arange(len(rows)), per_row)  # the row of each tile
     place = (
         np.arange(len(owner)) - begin[first[chunk_of[owner]]]
     )  # the place of each tile in its chunk
     tile_place = chunk_of[owner], place
-    most_rows = int(np.diff(first).max())  # of any chunk
-    table = np.full((len(first) - 1, most_rows), X.num_users, np.int32)
+    table = np.full((chunks, r), X.num_users if absent is None else absent, np.int32)
     table[chunk_of, np.arange(len(rows)) - first[chunk_of]] = rows
-    local = np.full((len(first) - 1, c), most_rows - 1, np.int32)
+    local = np.full((chunks, c), r - 1, np.int32)
     local[tile_place] = owner - first[chunk_of[owner]]
     offset = (np.arange(len(owner)) - begin[owner]) * T
     within = offset[:, None] + np.arange(T)[None, :]
@@ -124,11 +133,12 @@ def tiles(X: Interactions, budget: int, *values: np.ndarray) -> Tiles:
     slot = starts[rows][owner][:, None] + np.where(real, within, 0)
 
     def laid_out(values):
-        out = np.zeros((len(first) - 1, c, T), values.dtype)
+        out = np.zeros((chunks, c, T), values.dtype)
         out[tile_place] = values[slot] * real
         return out
 
     return Tiles(
+        host.ints(count),
         host.ints(table),
         host.ints(local),
         host.ints(laid_out(np.asarray(X.indices))),
@@ -155,7 +165,7 @@ def walk(X: Interactions) -> Walk:
     width = int(2 ** np.clip(np.ceil(np.log2(X.nnz / len(rows))), 3, 5))
     b = min(CELLS // width, len(rows))
     rows = np.pad(rows, (0, -len(rows) % b), constant_values=X.num_users)
-    return Walk(X, jnp.asarray(rows.reshape(-1, b), jnp.int32), jnp.arange(width, dtype=jnp.int32))
+    return Walk(X, host.ints(rows.reshape(-1, b)), host.ints(np.arange(width)))
 
 
 def fold(

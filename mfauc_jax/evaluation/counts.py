@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from mfauc_jax._core import host, programs
 from mfauc_jax.data import ids
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.ragged import buckets
@@ -87,7 +88,10 @@ def count(
     b = None if negative_weights is None else item_vector("negative_weights", negative_weights, n)
     indptr, lengths = np.asarray(test.indptr), np.asarray(test.row_lengths)
     users = np.flatnonzero(lengths)
-    width = min(top, n)
+    width, V = min(top, n), ranking.catalogue(factors.V)
+    everything, N = np.ones(n, bool), V.shape[0]
+    b = None if b is None else host.padded(b, N)
+    computed = ranking.list_length(width, N) if top else 0
     lists = np.full((m, top), -1, np.int32)
     counts = np.zeros((6, test.nnz), np.int32)
     weights = None if b is None else np.zeros((2, test.nnz))
@@ -96,11 +100,11 @@ def count(
         members, items, slots = (np.asarray(a) for a in (bucket.users, bucket.items, bucket.slots))
         real = np.asarray(bucket.real) > 0
         size = ranking.batch_size(len(members), n, batch)
-        hidden = ranking.flat_places(seen, members, size)
-        for block, places in zip(ranking.blocks(len(members), size), hidden, strict=True):
+        for block in ranking.blocks(len(members), size):
             rows, *padded = (ranking.pad(a[block], size) for a in (members, items, real))
+            is_candidate = ranking.candidates(rows, N, everything, seen)
             block_counts, block_weights, block_lists = _count(
-                U[rows], factors.V, places, *padded, b=b, top=width
+                U[rows], V, is_candidate, *padded, b=b, top=computed
             )
             real_here = real[block]
             entries, num_here = slots[block][real_here], len(real_here)
@@ -108,7 +112,7 @@ def count(
             if weights is not None:
                 weights[:, entries] = np.asarray(block_weights)[:, :num_here][:, real_here]
             if top:
-                lists[members[block], :width] = np.asarray(block_lists)[:num_here]
+                lists[members[block], :width] = np.asarray(block_lists)[:num_here, :width]
     above, level, before, mates_above, mates_level, mates_before = counts
     num_seen = np.zeros(m, int) if train is None else np.asarray(train.row_lengths)
     return Counts(
@@ -131,10 +135,10 @@ def count(
     )
 
 
-@partial(jax.jit, static_argnames="top")
-def _count(U, V, hidden, items, real, *, b, top):
+@partial(programs.jit, static_argnames="top")
+def _count(U, V, is_candidate, items, real, *, b, top):
     """The counts [6, b, P], weights [2, b, P] and lists [b, top] of one block of users."""
-    S = ranking.scores(U, V, hidden)
+    S = ranking.scores(U, V, is_candidate)
     s = jnp.take_along_axis(S, items, axis=1)
     mates = jnp.where(real, s, -jnp.inf)  # padding is above no item
     all_items = jnp.arange(V.shape[0], dtype=items.dtype)[None, :]
@@ -209,9 +213,9 @@ def check_split(
 
 def item_vector(name: str, values: Any, num_items: int) -> Float[Array, " n"]:
     """`values` as one weight ≥ 0 per item, [n]; `name` is for messages."""
-    values = jnp.asarray(values, float)
+    values = np.asarray(values, float)
     if values.shape != (num_items,):
         raise ValueError(f"{name} has shape {values.shape}; one weight per item is ({num_items},)")
-    if not bool(jnp.all(jnp.isfinite(values) & (values >= 0))):
+    if not (np.isfinite(values) & (values >= 0)).all():
         raise ValueError(f"{name} must be finite and ≥ 0; the least is {values.min()}")
-    return values
+    return host.floats(values)

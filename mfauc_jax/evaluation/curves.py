@@ -5,11 +5,11 @@ The conventions are those of `metrics`.
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from mfauc_jax._core import programs
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation import counts as counting
 from mfauc_jax.evaluation import formulas, ranking
@@ -163,4 +163,4 @@ def one_negative_auc(
     return float((np.bincount(inverse, wins) / np.bincount(inverse)).sum() / len(users))
 
 
-_draw = jax.jit(sampling.draw_negatives, static_argnames="count")
+_draw = programs.jit(sampling.draw_negatives, static_argnames="count")

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from mfauc_jax._core import host
+from mfauc_jax._core import forks, host, programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
 
@@ -21,7 +21,7 @@ BLOCK_SCORES = 2**22  # scores per block: 16 MB in float32
 
 def factors_of(model: Any) -> Factors:
     """The factors of a fitted model (its `factors_`), or of anything with .U and .V; they must be finite."""
-    host.check_fork()
+    forks.check()
     factors = getattr(model, "factors_", model)
     if not (hasattr(factors, "U") and hasattr(factors, "V")):
         raise TypeError(f"{type(model).__name__} has neither factors_ nor U and V: fit it first")
@@ -32,7 +32,7 @@ def factors_of(model: Any) -> Factors:
         if not np.isfinite(np.asarray(F)).all():
             row = int(np.argmax(~np.isfinite(np.asarray(F)).all(1)))
             raise ValueError(f"row {row} of {name} is not finite: lower the learning rate")
-    return Factors(jnp.asarray(U), jnp.asarray(V))
+    return Factors(*(F if isinstance(F, jax.Array) else jax.device_put(F) for F in (U, V)))
 
 
 def top_items(
@@ -47,12 +47,13 @@ def top_items(
 ) -> tuple[Int[np.ndarray, "b n"], Float[np.ndarray, "b n"]]:
     """The n best items of each user and their scores, best first.
 
-    The lists are exact. If fewer than n items are left for a user, the rest are item −1 with score −inf.
+    The lists are exact. They have min(n, number of items) places. If fewer items are left for a user, the rest are
+    item −1 with score −inf.
 
     Args:
         factors: Factors, or a model with `factors_`.
         users: rows of U, in any order; they may repeat.
-        n: length of a list, ≥ 1; it may exceed the number of items.
+        n: length of a list, ≥ 1; no list is longer than the catalogue.
         exclude: items to leave out per user, such as the training set.
         deny: items to leave out: indices for all users, or Interactions with a set per user.
         allow: the only items that may be listed, in the same two forms.
@@ -64,43 +65,46 @@ def top_items(
     if n < 1:
         raise ValueError(f"n = {n} must be ≥ 1: it is the number of items in a list")
     left_out = [X for X in (exclude, deny) if isinstance(X, Interactions)]
-    allowed = [allow] if isinstance(allow, Interactions) else []
-    for X in left_out + allowed:
+    allowed = allow if isinstance(allow, Interactions) else None
+    for X in [*left_out, *([] if allowed is None else [allowed])]:
         check_shape("exclude, deny or allow", X, m, num_items)
     shown = np.ones(num_items, bool)
-    if allow is not None and not allowed:
+    if allow is not None and allowed is None:
         shown[:] = False
         shown[_check_indices("allowed item", allow, num_items)] = True
     if deny is not None and not isinstance(deny, Interactions):
         shown[_check_indices("denied item", deny, num_items)] = False
-    shown = None if shown.all() else jnp.asarray(shown)
 
-    U = np.asarray(factors.U)
+    U, V, n = np.asarray(factors.U), catalogue(factors.V), min(n, num_items)
     items = np.full((len(users), n), -1, np.int32)
-    best = np.full((len(users), n), -np.inf, np.result_type(U.dtype, factors.V.dtype))
-    width = min(n, num_items)
-    batch = batch_size(len(users), num_items, batch)
-    hidden_places, kept_places = (
-        flat_places(left_out, users, batch),
-        flat_places(allowed, users, batch),
-    )
+    best = np.full((len(users), n), -np.inf, np.result_type(U.dtype, V.dtype))
+    batch = batch_size(len(users), num_items, batch, base=4)
     for block in blocks(len(users), batch):
         rows = pad(users[block], batch)
-        values, block_items = _top(
-            U[rows], factors.V, shown, next(hidden_places), next(kept_places), n=width
-        )
+        is_shown = candidates(rows, V.shape[0], shown, left_out, allowed)
+        found = _top(U[rows], V, is_shown, n=list_length(n, V.shape[0]))
         size = len(users[block])
-        best[block, :width], items[block, :width] = values[:size], block_items[:size]
+        best[block], items[block] = (np.asarray(a)[:size, :n] for a in found)
     items[best == -np.inf] = -1
     return items, best
 
 
-def batch_size(num_users: int, num_items: int, batch: int | None = None) -> int:
-    """Users per block: a power of two with about `BLOCK_SCORES` scores, and no more than are needed."""
+def catalogue(V: Float[Array, "n k"]) -> Float[Array, "N k"]:
+    """V with rows of zeros up to a size from a grid, so that catalogues of similar size share their host."""
+    return host.padded_once(V, programs.item_rows(V.shape[0]))
+
+
+def list_length(n: int, num_items: int) -> int:
+    """The length of the lists that are computed for lists of length n: 16, 128, 1024, … or the whole catalogue."""
+    return min(16 * programs.power(-(-n // 16), 8), num_items)
+
+
+def batch_size(num_users: int, num_items: int, batch: int | None = None, base: int = 2) -> int:
+    """Users per block: a power of `base`, or as many as make about `BLOCK_SCORES` scores if those are fewer."""
     if batch is not None and not 0 < batch * num_items < 2**31:
         raise ValueError(f"batch = {batch} users × {num_items} items must be in [1, 2³¹) scores")
-    largest = min(1024, max(1, BLOCK_SCORES // num_items)) if batch is None else batch
-    return min(_power_of_two(num_users), batch or _power_of_two(largest))
+    largest = programs.power(min(1024, max(1, BLOCK_SCORES // num_items)))
+    return min(programs.power(num_users, base), batch or largest)
 
 
 def blocks(size: int, batch: int) -> Iterator[slice]:
@@ -113,41 +117,48 @@ def pad(array: np.ndarray, size: int) -> np.ndarray:
     return np.concatenate([array, np.repeat(array[:1], size - len(array), axis=0)])
 
 
-def flat_places(
-    sets: list[Interactions], users: np.ndarray, batch: int
-) -> Iterator[np.ndarray | None]:
-    """For each block of users, the places of their items in the block's flat [batch · n] scores.
+def candidates(
+    users: Int[np.ndarray, " b"],
+    size: int,
+    shown: Bool[np.ndarray, " n"],
+    left_out: list[Interactions],
+    allowed: Interactions | None = None,
+) -> Bool[np.ndarray, "b N"]:
+    """Which items may be in each user's list, made on the host: one shape, whatever the filters.
 
-    The arrays of all blocks have the same length, a power of two. Their padding points past the end of the scores,
-    where a scatter drops it. Without any set, every block gets None.
+    Args:
+        users: rows of the sets; they may repeat.
+        size: N ≥ n; no item after the first n may be listed.
+        shown: the items that any list may have.
+        left_out: sets of items that are left out, per user.
+        allowed: the only items that may be listed, per user.
     """
-    rows = [(np.asarray(X.indptr), np.asarray(X.indices), X.num_items) for X in sets]
-    lengths = sum((p[users + 1] - p[users] for p, _, _ in rows), np.zeros(len(users), int))
-    starts = np.arange(0, len(users), batch)
-    size = _power_of_two(int(np.add.reduceat(lengths, starts).max())) if len(users) else 1
-    for block in blocks(len(users), batch):
-        flat = []
-        for indptr, indices, num_items in rows:
-            first, count = indptr[users[block]], np.diff(indptr)[users[block]]
-            row = np.repeat(np.arange(len(count)), count)
-            slot = np.arange(len(row)) + np.repeat(first - (np.cumsum(count) - count), count)
-            flat.append(row * num_items + indices[slot])
-        if not rows:
-            yield None
-            continue
-        flat = np.concatenate(flat)
-        beyond = np.full(size - len(flat), batch * rows[0][2])
-        yield np.concatenate([flat, beyond]).astype(np.int32)
+    result = np.zeros((len(users), size), bool)
+    if allowed is None:
+        result[:, : len(shown)] = shown
+    else:
+        places = _places(allowed, users)
+        result[places] = shown[places[1]]
+    for X in left_out:
+        result[_places(X, users)] = False
+    return result
+
+
+def _places(X: Interactions, users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The items of some users of X, as (place in `users`, item)."""
+    indptr = np.asarray(X.indptr)
+    first, count = indptr[users], indptr[users + 1] - indptr[users]
+    row = np.repeat(np.arange(len(users)), count)
+    slot = np.arange(len(row)) + np.repeat(first - (np.cumsum(count) - count), count)
+    return row, np.asarray(X.indices)[slot]
 
 
 def scores(
-    U: Float[Array, "b k"], V: Float[Array, "n k"], hidden: Int[Array, " h"] | None
-) -> Float[Array, "b n"]:
-    """U Vᵀ of a block of users, with −inf at the flat places `hidden`."""
+    U: Float[Array, "b k"], V: Float[Array, "N k"], is_candidate: Bool[Array, "b N"]
+) -> Float[Array, "b N"]:
+    """U Vᵀ of a block of users, with −inf for items that are no candidates."""
     S = jnp.matmul(U, V.T, precision=jax.lax.Precision.HIGHEST)
-    if hidden is None:
-        return S
-    return S.reshape(-1).at[hidden].set(-jnp.inf, mode="drop").reshape(S.shape)
+    return jnp.where(is_candidate, S, -jnp.inf)
 
 
 def best(S: Float[Array, "b n"], n: int) -> tuple[Float[Array, "b top"], Int[Array, "b top"]]:
@@ -172,15 +183,9 @@ def best(S: Float[Array, "b n"], n: int) -> tuple[Float[Array, "b top"], Int[Arr
     return values, jnp.minimum(items, size - 1)  # the padding has score −inf
 
 
-@partial(jax.jit, static_argnames="n")
-def _top(U, V, shown: Bool[Array, " n"] | None, hidden, kept, *, n):
-    S = scores(U, V, hidden)
-    if shown is not None:
-        S = jnp.where(shown[None, :], S, -jnp.inf)
-    if kept is not None:
-        keep = jnp.zeros(S.size, bool).at[kept].set(True, mode="drop").reshape(S.shape)
-        S = jnp.where(keep, S, -jnp.inf)
-    return best(S, n)
+@partial(programs.jit, static_argnames="n")
+def _top(U, V, is_shown, *, n):
+    return best(scores(U, V, is_shown), n)
 
 
 def check_shape(name: str, X: Interactions, num_users: int, num_items: int) -> None:
@@ -199,7 +204,3 @@ def _check_indices(kind: str, values: Any, size: int) -> np.ndarray:
     if outside.any():
         raise ValueError(f"{kind} {values[outside][0]} is outside range({size})")
     return values.astype(np.int64)
-
-
-def _power_of_two(size: int) -> int:
-    return 1 << max(0, size - 1).bit_length()

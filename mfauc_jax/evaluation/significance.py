@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from mfauc_jax._core import programs
+
 Values = Mapping[str, np.ndarray]
 
 
@@ -54,7 +56,7 @@ def bootstrap(
     }
 
 
-@jax.jit
+@programs.jit
 def _resampled_means(
     keys: Key[Array, " r"], values: Float[Array, "u metrics"]
 ) -> Float[Array, "r metrics"]:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from mfauc_jax._core import programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
@@ -43,13 +44,14 @@ def plan(objective: Objective, X: Interactions, weights: PairWeights, block: int
     for bucket in ragged.buckets(X, np.asarray(weights.usable)):
         rows = bucket.users.shape[0]
         size = min(max(1, block // X.num_items), rows)
-        g = ragged.cut(weights.g[bucket.slots] * bucket.real, size)  # padding has weight 0
+        own_g = np.asarray(weights.g)[np.asarray(bucket.slots)] * np.asarray(bucket.real)
+        g = ragged.cut(own_g, size)  # padding has weight 0
         users, items = (ragged.cut(a, size, repeat=True) for a in (bucket.users, bucket.items))
         blocks.append((users, items, g))
     return Plan(X, weights, tuple(blocks))
 
 
-@jax.jit
+@programs.jit
 def value_and_grad(
     objective: Objective, factors: Factors, data: Plan
 ) -> tuple[Float[Array, ""], Factors]:
@@ -64,7 +66,7 @@ def value_and_grad(
     return total, grads
 
 
-@jax.jit
+@programs.jit
 def value(objective: Objective, factors: Factors, data: Plan) -> Float[Array, ""]:
     """θ(U, V)."""
     if isinstance(objective.loss, losses.Square):

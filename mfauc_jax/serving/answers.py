@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from mfauc_jax._core.factors import Factors
@@ -63,7 +63,8 @@ class Recommender:
 
         Args:
             users: one id or several: the caller's ids if `fit` was given ids, else rows of X.
-            n: length of the lists, ≥ 1. Where fewer items are left, ids end in −1 (or "") and scores in −inf.
+            n: length of the lists, ≥ 1; a list is never longer than the catalogue. Where fewer items are left for a
+                user, ids end in −1 (or "") and scores in −inf.
             exclude_seen: leave out the training positives of each user.
             filter_items: items to leave out: ids for all users, or Interactions with a set per user.
             allow_items: the only items that may be listed, in the same two forms.
@@ -74,7 +75,8 @@ class Recommender:
                 and allow, nothing.
         """
         ids.check_unknown(unknown, "raise", "skip", "popular")
-        wanted, (m, _), names = ids.requested(users), self._train.shape, self._train.user_ids
+        (m, _), names = self._train.shape, self._train.user_ids
+        wanted = ids.requested(users, names)
         if unknown == "raise":
             rows, is_known = ids.places("user", names, wanted, m), np.ones(len(wanted), bool)
         else:
@@ -103,7 +105,7 @@ class Recommender:
         share = np.bincount(np.asarray(self._train.indices), minlength=num_items) / m
         deny = None if isinstance(deny, Interactions) else deny
         allow = np.zeros(0, np.int64) if isinstance(allow, Interactions) else allow
-        one = Factors(jnp.ones((1, 1), V.dtype), jnp.asarray(share[:, None], V.dtype))
+        one = Factors(*(jax.device_put(np.asarray(F, V.dtype)) for F in ([[1.0]], share[:, None])))
         return ranking.top_items(one, [0], n, deny=deny, allow=allow)
 
     def similar_items(self, item: Any, n: int = 10) -> tuple[np.ndarray, np.ndarray]:
@@ -111,13 +113,16 @@ class Recommender:
 
         Args:
             item: one id or several, as `fit` was given them.
-            n: length of the lists, ≥ 1.
+            n: length of the lists, ≥ 1; a list is never longer than the catalogue.
         """
         V = self.item_factors_
         one = np.ndim(item) == 0
-        rows = ids.places("item", self._train.item_ids, ids.requested(item), len(V))
+        names = self._train.item_ids
+        rows = ids.places("item", names, ids.requested(item, names), len(V))
         unit = V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), 1e-12)
-        itself = Interactions.from_pairs(np.arange(len(rows)), rows, shape=(len(rows), len(V)))
+        itself = (
+            Interactions.from_csr(np.arange(len(rows) + 1), rows, len(V)) if len(rows) else None
+        )
         neighbours, cosine = ranking.top_items(
             Factors(unit[rows], unit), np.arange(len(rows)), n, exclude=itself
         )
@@ -131,7 +136,9 @@ class Recommender:
             users: one id or several; broadcast with `items`.
             items: one id or several.
         """
-        users, items = np.broadcast_arrays(ids.requested(users), ids.requested(items))
+        X = self._train
+        users, items = ids.requested(users, X.user_ids), ids.requested(items, X.item_ids)
+        users, items = np.broadcast_arrays(users, items)
         rows = ids.places("user", self._train.user_ids, users, self._train.num_users)
         columns = ids.places("item", self._train.item_ids, items, self._train.num_items)
         return np.einsum("bk,bk->b", self.user_factors_[rows], self.item_factors_[columns])
@@ -173,7 +180,8 @@ class Recommender:
     def _item_set(self, items: Any) -> Any:
         if items is None or isinstance(items, Interactions):
             return items
-        return ids.places("item", self._train.item_ids, ids.requested(items), self._train.num_items)
+        names = self._train.item_ids
+        return ids.places("item", names, ids.requested(items, names), self._train.num_items)
 
 
 def _placed(own: np.ndarray, is_known: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from mfauc_jax._core import host, programs
 from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation, losses, weightings
@@ -96,9 +97,9 @@ def fold_in(
         objective.weighting, weightings.Identity
     )
     alone = objective._replace(reg=0.0, spread=0.0)  # a block holds the numbers of its users
-    b = weights.b
-    V = V - (b @ V / b.sum())[None, :]  # margins do not change; Σ b v is now 0
-    second = V.T @ (b[:, None] * V)
+    N = programs.item_rows(n)
+    b = host.padded(weights.b, N)  # padding has weight 0
+    V, second = _centred(host.padded_once(V, N), b)
     U, gap = np.zeros((m, V.shape[1]), V.dtype), np.zeros(m, V.dtype)
     for users, block in _blocks(objective, new_users, weights, usable_share, V.shape, square):
         ridge = np.asarray(block.ridge)
@@ -116,7 +117,21 @@ def is_convex(objective: Objective) -> bool:
     """Whether f is convex: φ is the identity, and L″ ≥ 0 on a grid of margins in [−30, 30]."""
     if not isinstance(objective.weighting, weightings.Identity):
         return False
-    return bool((_second(objective.loss)(jnp.linspace(-30.0, 30.0, 601)) >= -1e-6).all())
+    return bool(_least_curvature(objective.loss) >= -1e-6)
+
+
+@programs.jit
+def _least_curvature(loss: losses.Loss) -> Float[Array, ""]:
+    return _second(loss)(jnp.linspace(-30.0, 30.0, 601)).min()
+
+
+@programs.jit
+def _centred(
+    V: Float[Array, "N k"], b: Float[Array, "N"]
+) -> tuple[Float[Array, "N k"], Float[Array, "k k"]]:
+    """V with Σ b v = 0, which does not change margins, and Σ b v vᵀ."""
+    V = V - (b @ V / b.sum())[None, :]
+    return V, V.T @ (b[:, None] * V)
 
 
 def _second(loss: Callable) -> Callable:
@@ -126,7 +141,7 @@ def _second(loss: Callable) -> Callable:
 def _blocks(
     objective, X: Interactions, weights: PairWeights, share: float, shape, square: bool
 ) -> Iterator[tuple[np.ndarray, Block]]:
-    """(users, their padded rows), with P and b powers of two; a block that is not full repeats its first user."""
+    """(users, their padded rows), with P a power of two and b one of four; the last block repeats its first user."""
     n, k = shape
     lengths = X.on_host()[2]
     g, b, w = (np.asarray(a) for a in (weights.g, weights.b, weights.user))
@@ -140,17 +155,18 @@ def _blocks(
     for P in np.unique(widths):
         group = usable[widths == P]
         most = max(1, BUDGET // int(P * (k if square else n)))
-        size = 1 << min(len(group).bit_length() - 1, most.bit_length() - 1)
+        size = min(1 << (len(group).bit_length() - 1) // 2 * 2, 1 << most.bit_length() - 1)
         for start in range(0, len(group), size):
             users = group[start : start + size]
             rows = np.concatenate([users, np.repeat(users[:1], size - len(users))])
             items, slots, real = ragged.padded(X, rows, int(P))
             ridge = share * reg[rows] / w[rows]
             numbers = (g[slots] * real, b[items] * real, mass[rows], spread[rows], ridge)
-            yield users, Block(jnp.asarray(items), *(jnp.asarray(a, g.dtype) for a in numbers))
+            on_device = (jax.device_put(np.asarray(a, g.dtype)) for a in numbers)
+            yield users, Block(host.ints(items), *on_device)
 
 
-@jax.jit
+@programs.jit
 def _systems(V, second, block: Block) -> tuple[Float[Array, "b k k"], Float[Array, "b k"]]:
     """H_i and r_i of the square loss, f_i(u) = ½ − r_i·u + ½ uᵀ H_i u, from the positives alone.
 
@@ -179,7 +195,7 @@ def _solve(H: np.ndarray, r: np.ndarray, ridge: np.ndarray) -> tuple[np.ndarray,
     return u[:, :, 0], _gap((H @ u - r)[:, :, 0], ridge)
 
 
-@jax.jit
+@programs.jit
 def _by_pairs(objective, V, b, block: Block, u: Float[Array, "b k"]) -> Local:
     """f, ∇f and the convex part of ∇²f for any loss and φ; ∇²f has Σ_pq M_pq (v_p − v_q)(v_p − v_q)ᵀ, M = g φ′ L″ g′.
 

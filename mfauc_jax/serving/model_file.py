@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from mfauc_jax._core import atomic, functions, host, settings
+from mfauc_jax._core import atomic, forks, functions, host, settings
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import Spec
 from mfauc_jax.data import validation
@@ -106,7 +106,7 @@ def read(path: str | os.PathLike) -> Contents:
 
     The header is judged before a tensor is read, so that another large file costs neither time nor memory.
     """
-    host.check_fork()
+    forks.check()
     with pathlib.Path(path).open("rb") as file:
         header, metadata = _header(path, file)
         by = _check_format(path, metadata)

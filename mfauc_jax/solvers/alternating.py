@@ -12,6 +12,7 @@ With φ = tanh, each positive's exact loss C_ip gives its weight φ′(C_ip). φ
 and the objective still never rises.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -19,16 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from mfauc_jax._core import host
+from mfauc_jax._core import host, programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import count
 from mfauc_jax.data import ragged
-from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.ragged import Tiles
 from mfauc_jax.objective import losses, weightings
 from mfauc_jax.objective.equation import Objective
-from mfauc_jax.objective.penalties import by_row
-from mfauc_jax.objective.weights import PairWeights
+from mfauc_jax.objective.penalties import Reg, by_row
 from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import base
 
@@ -36,12 +35,20 @@ BUDGET = 2**13  # positives per chunk: their gathered factors take 2 MB in float
 
 
 class Data(NamedTuple):
-    """X and its weights, and the rows in tiles with the g and b of their positives."""
+    """The rows of X in tiles, with the g and b of their positives, and the other numbers that a sweep reads.
 
-    X: Interactions
-    weights: PairWeights
+    There are M ≥ m users and N ≥ n items, sizes from a grid, so that data of similar size share one program. Padding
+    has weight 0, and its factors stay 0.
+    """
+
     users: Tiles
-    weight: Float[Array, "n"]  # Σ_i w_i g_ij
+    user: Float[Array, "M"]  # w_i
+    inverse: Float[Array, "M"]  # 1/b(ω̄_i)
+    b: Float[Array, "N"]
+    weight: Float[Array, "N"]  # Σ_i w_i g_ij
+    num_users: Float[Array, ""]  # m
+    num_items: Float[Array, ""]  # n
+    num_usable: Float[Array, ""]  # m₊
 
 
 class Alternating(base.Solver):
@@ -66,7 +73,33 @@ class Alternating(base.Solver):
         rows, items, _ = X.on_host()
         w, g, b = (np.asarray(a) for a in (weights.user, weights.g, weights.b))
         weight = np.bincount(items, w[rows] * g, minlength=X.num_items)
-        return Data(X, weights, ragged.tiles(X, BUDGET, g, b[items]), host.floats(weight))
+        M, N = programs.user_rows(X.num_users), programs.item_rows(X.num_items)
+        counts = (*X.shape, weights.usable.shape[0])
+        return Data(
+            ragged.tiles(X, BUDGET, g, b[items], absent=M),
+            host.padded(host.floats(w), M),
+            host.padded(host.floats(1 / np.asarray(weights.neg_mass)), M),
+            host.padded(host.floats(b), N),
+            host.padded(host.floats(weight), N),
+            *map(host.floats, counts),
+        )
+
+    def seen_by_step(self, objective: Objective) -> Objective:
+        """The objective with each λ and σ − 1 that is given per row padded to the rows of the program."""
+        reg, spread = objective.reg, _padded(objective.spread, programs.user_rows)
+        if isinstance(reg, Reg):
+            reg = Reg(_padded(reg.user, programs.user_rows), _padded(reg.item, programs.item_rows))
+        return objective._replace(reg=reg, spread=spread)
+
+    def init(self, problem: Problem, factors: Factors) -> base.State:
+        """The start, with rows of zeros after those of the data."""
+        del problem
+        U, V = factors
+        return base.begin(Factors(_padded(U, programs.user_rows), _padded(V, programs.item_rows)))
+
+    def read(self, state: base.State, like: Factors) -> Factors:
+        """The factors without the padding."""
+        return Factors(*(host.cut(F, len(G)) for F, G in zip(state.average, like, strict=True)))
 
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
         """One sweep: all of U, then V. `key` is not used."""
@@ -74,6 +107,11 @@ class Alternating(base.Solver):
         factors = sweep(objective, state.factors, data, self.user_steps, self.item_steps)
         after = state._replace(factors=factors, average=factors, iteration=state.iteration + 1)
         return after, base.change(state.factors, factors)
+
+
+def _padded(values: Any, size: Callable[[int], int]) -> Any:
+    """`values` of the rows, with zeros up to the size of the program; one number for all rows stays as it is."""
+    return host.padded(values, size(len(values))) if np.ndim(values) else values
 
 
 def _totals(chunk: Tiles, *values):
@@ -84,13 +122,13 @@ def _totals(chunk: Tiles, *values):
     return jnp.split(sums, widths, 1)
 
 
-def _per_user(objective: Objective, data: Data) -> Float[Array, "m_plus_1 4"]:
-    """w_i, σ_i − 1, 1/b(ω̄_i) and the λ_i of m₊ θ, with m₊ the number of usable users; zeros for the padding, row m."""
-    (m, n), weights = data.X.shape, data.weights
-    by_user = by_row(objective.reg, m, n).user * (weights.usable.shape[0] / m)
-    spread = jnp.broadcast_to(objective.spread, (m,))
-    columns = (weights.user, spread, 1 / weights.neg_mass, by_user)
-    return jnp.pad(jnp.stack([c.astype(weights.g.dtype) for c in columns], 1), ((0, 1), (0, 0)))
+def _per_user(objective: Objective, data: Data) -> Float[Array, "M_plus_1 4"]:
+    """w_i, σ_i − 1, 1/b(ω̄_i) and the λ_i of m₊ θ, with m₊ the number of usable users; zeros for the padding, row M."""
+    M, N = data.user.shape[0], data.b.shape[0]
+    by_user = by_row(objective.reg, M, N).user * (data.num_usable / data.num_users)
+    spread = jnp.broadcast_to(objective.spread, (M,))
+    columns = (data.user, spread, data.inverse, by_user)
+    return jnp.pad(jnp.stack([c.astype(data.b.dtype) for c in columns], 1), ((0, 1), (0, 0)))
 
 
 class _Local(NamedTuple):
@@ -104,7 +142,7 @@ class _Local(NamedTuple):
     b: Float[Array, "c T"]
 
 
-def _local(per_user: Float[Array, "m_plus_1 4"], chunk: Tiles) -> _Local:
+def _local(per_user: Float[Array, "M_plus_1 4"], chunk: Tiles) -> _Local:
     return _Local(*jnp.split(per_user[chunk.rows], 4, 1), *chunk.values)
 
 
@@ -162,7 +200,7 @@ def _solve_users(objective: Objective, chunk: Tiles, local: _Local, u, v, second
 class _Pass(NamedTuple):
     """What a pass over the users finds besides the gradient of V."""
 
-    U: Float[Array, "m k"]
+    U: Float[Array, "M k"]
     g: Float[Array, "chunks c T"]  # ĝ
     gram: Float[Array, "k k"]  # Σ_i (w_i / b(ω̄_i)) (G_i + σ_i − 1) u_i u_iᵀ
 
@@ -181,17 +219,18 @@ def sweep(
     pass over the users: the scores of a chunk are computed from V, and its c u_i are added to the rows of its
     items. The first pass finds the gradient, and also solves for u_i, because the chunk's v are gathered anyway.
     """
-    (m, n), b, per_user = data.X.shape, data.weights.b, _per_user(objective, data)
-    by_item = by_row(objective.reg, m, n).item * (data.weights.usable.shape[0] / n)
+    b, per_user = data.b, _per_user(objective, data)
+    reg = by_row(objective.reg, data.user.shape[0], b.shape[0])
+    by_item = reg.item * (data.num_usable / data.num_items)
     tilts = not isinstance(objective.weighting, weightings.Identity)
 
     def gradient(V, target, before: _Pass):
         centred = V - (b @ V / b.sum())[None, :]  # Σ b v = 0; margins do not change
         second = centred.T @ (b[:, None] * centred)  # Σ b v vᵀ
 
-        def body(sums, xs):
-            U, rows, gram, common = sums
-            chunk, g = xs
+        def body(t, sums):
+            U, rows, gram, common, all_g = sums
+            chunk, g = jax.tree.map(lambda a: a[t], (data.users._replace(count=()), all_g))
             local, v = _local(per_user, chunk), centred[chunk.items]  # v: [c, T, k]
 
             def solve(u):
@@ -211,29 +250,27 @@ def sweep(
             by_tile = jnp.concatenate([local.weight, mean, level, flat], 1)
             weight, mean, tile_level, tile_flat = jnp.split(by_tile[chunk.local], 4, 1)
             c = -weight * g * (target - s + mean) - local.b * (tile_level + tile_flat * s)
-            sums = (
+            return (
                 U.at[chunk.rows].set(u, mode="drop"),
                 rows.at[chunk.items].add(c[:, :, None] * u[chunk.local][:, None, :]),
                 gram + (flat * u).T @ u,
                 common + level.T @ u,
+                all_g.at[t].set(g) if tilts else all_g,
             )
-            return sums, g if tilts else None
 
         zeros = map(jnp.zeros_like, (V, second, V[:1]))
-        totals, g = jax.lax.scan(body, (before.U, *zeros), (data.users, before.g))
-        U, rows, gram, common = totals
+        sums = (before.U, *zeros, before.g)
+        U, rows, gram, common, g = jax.lax.fori_loop(0, data.users.count, body, sums)
         image = rows + b[:, None] * (common + centred @ gram) + by_item[:, None] * V
-        return image, _Pass(U, before.g if g is None else g, gram)
+        return image, _Pass(U, g, gram)
 
     def curvature(last: _Pass):  # about the Hessian's diagonal, one number per row of V
-        size = (data.weights.user @ (last.U**2)).mean() / m
+        size = (data.user @ (last.U**2)).mean() / data.num_users
         diagonal = data.weight * size + b * jnp.diagonal(last.gram).mean() + by_item
         return jnp.maximum(diagonal, 1e-12)[:, None]
 
     k = factors.V.shape[1]
-    U = jnp.where(
-        data.weights.user[:, None] > 0, factors.U, 0.0
-    )  # a user without a pair has u_i = 0
+    U = jnp.where(data.user[:, None] > 0, factors.U, 0.0)  # a user without a pair has u_i = 0
     start = _Pass(U, data.users.values[0], jnp.zeros_like(factors.V, shape=(k, k)))
     V, after = conjugate_gradients(gradient, factors.V, start, curvature, item_steps)
     return Factors(after.U, V)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from mfauc_jax._core import host
+from mfauc_jax._core import host, programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import number
 from mfauc_jax._core.settings import Settings
@@ -147,7 +147,7 @@ def _iteration(
     return solver.step(objective, jax.random.fold_in(key, state.iteration), state, data)
 
 
-run = jax.jit(_iteration)
+run = programs.jit(_iteration)
 
 
 def runner(solver: Solver, data: Any) -> Callable[..., tuple[State, Info]]:
@@ -163,7 +163,7 @@ def _quick() -> Callable[..., tuple[State, Info]]:
         jax.jit(lambda: 0, compiler_options=OLDER_EMITTERS).lower().compile()
     except jax.errors.JaxRuntimeError:  # a jaxlib without this option
         return run
-    return jax.jit(_iteration, compiler_options=OLDER_EMITTERS)
+    return programs.jit(_iteration, compiler_options=OLDER_EMITTERS)
 
 
 def gaussian(

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Key
 
-from mfauc_jax._core import host
+from mfauc_jax._core import host, programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.splits import Split
@@ -101,7 +101,7 @@ def fit(
     return Swept(factors, np.concatenate(finite) & all_finite)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(programs.jit, static_argnums=(0, 1))
 def step(structure, varies, numbers, key, states, alive, data):
     """One iteration of every fit; the numbers that vary and the states, except their iteration, are mapped over."""
     key = jax.random.fold_in(key, states.iteration)
@@ -172,8 +172,9 @@ def score(
             at_once=at_once,
         )
         for place, p in enumerate(chosen):
-            own = jax.tree.map(lambda F: F[place], swept.factors)  # noqa: B023
-            fitted[p] = Factors(*own) if swept.finite[place] else None
+            own = Factors(*(F[place] for F in swept.factors))
+            read = solvers[0].read(state._replace(average=own), begin)
+            fitted[p] = read if swept.finite[place] else None
     finals = [solver.stages(p.objective)[-1] for solver, p in zip(solvers, problems, strict=True)]
     named, plan = formulas.name_of(criterion), None
     if criterion == "objective":

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from mfauc_jax._core import draws
+from mfauc_jax._core import draws, host, programs
 
 PER_BLOCK = 4  # least number of items of a stratum per block, except in tiny catalogues
 
@@ -54,8 +54,11 @@ def together(stratum: np.ndarray, blocks: int) -> Float[np.ndarray, "S"]:
 
 def deal(key: Key[Array, ""], counts: np.ndarray, blocks: int) -> np.ndarray:
     """The users block by block, [m]: first the `sizes(m, d)[0]` users of block 0, in ascending order, and so on."""
-    block = assign(key, jnp.asarray(strata(counts, blocks)), blocks)
+    block = _assign(key, host.ints(strata(counts, blocks)), blocks=blocks)
     return np.argsort(np.asarray(block), kind="stable")
+
+
+_assign = programs.jit(assign, static_argnames="blocks")
 
 
 def sizes(count: int, blocks: int) -> np.ndarray:

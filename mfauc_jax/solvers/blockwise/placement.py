@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key
@@ -82,8 +81,10 @@ def start(
     key_users, key_items = jax.random.split(key)
     keys = [jax.random.fold_in(key_users, users.first + a) for a in range(len(users.sizes))]
     drawn = (base.gaussian(k, users.most, 1, rank, scale).U for k in keys)
-    U = jnp.concatenate([part[:size] for part, size in zip(drawn, users.sizes, strict=True)])
-    return Factors(U, base.gaussian(key_items, 1, num_items, rank, scale).V)
+    parts = [np.asarray(F)[:size] for F, size in zip(drawn, users.sizes, strict=True)]
+    return Factors(
+        jax.device_put(np.concatenate(parts)), base.gaussian(key_items, 1, num_items, rank, scale).V
+    )
 
 
 class Rows:

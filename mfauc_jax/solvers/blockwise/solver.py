@@ -17,6 +17,8 @@ negatives, which gives a bias, as for every sample (docs/derivations.md#tanh-bia
 The number of devices must divide d; it does not change the factors.
 """
 
+import functools
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -26,6 +28,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
+from mfauc_jax._core import programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import size
 from mfauc_jax.data.interactions import Interactions
@@ -102,8 +105,7 @@ class Blockwise(minibatch.Sampled):
         V = np.pad(np.asarray(factors.V), ((0, -factors.V.shape[0] % d), (0, 0)))
         placed = Factors(U, place(V))
         memory = tuple(_like(optimiser.init, F, mesh) for F in placed)
-        copy = jax.jit(lambda tree: jax.tree.map(lambda a: a + 0, tree))
-        return base.State(placed, copy(placed), place(np.zeros((), int), spec=WHOLE), memory)
+        return base.State(placed, _copied(placed), place(np.zeros((), int), spec=WHOLE), memory)
 
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
         """One iteration: a visit of every one of the d × d blocks."""
@@ -135,9 +137,19 @@ class Blockwise(minibatch.Sampled):
         shards = sorted(state.average.U.addressable_shards, key=lambda s: s.index[0].start or 0)
         U = np.concatenate([np.asarray(s.data) for s in shards])
         everywhere = NamedSharding(self.mesh(), WHOLE)
-        V = jax.jit(lambda a: a, out_shardings=everywhere)(state.average.V)
+        V = _gathering(everywhere)(state.average.V)
         V_host = np.asarray(V.addressable_data(0))[: like.V.shape[0]]
-        return Factors(jnp.asarray(U[users.real()]), jnp.asarray(V_host))
+        return Factors(*map(jax.device_put, (U[users.real()], V_host)))
+
+
+@programs.jit
+def _copied(factors: Factors) -> Factors:
+    return jax.tree.map(lambda a: a + 0, factors)
+
+
+@functools.lru_cache(maxsize=8)
+def _gathering(everywhere: NamedSharding) -> Callable[[Array], Array]:
+    return programs.jit(lambda a: a, out_shardings=everywhere)
 
 
 def _by_side(reg: Any) -> Reg:

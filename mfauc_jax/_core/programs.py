@@ -1,0 +1,96 @@
+"""Compiled programs: shapes from a grid, so that they are few, and a bound on how many are kept.
+
+XLA compiles one program per shape. Each keeps up to 300 memory maps and 8 MB for as long as the process lives, and a
+process may have 65530 maps. So shapes that follow the data come from a grid (`rounded`, `power`); every function whose
+shapes still follow the data is compiled by `jit` of this module, which forgets its programs when they are many; and
+what else is done to arrays of such shapes is done in NumPy (`host`).
+"""
+
+import ctypes
+import functools
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import jax
+
+from mfauc_jax._core import forks
+
+LIMIT = 16  # programs that one function keeps
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def rounded(count: int, least: int = 1) -> int:
+    """The smallest size ≥ `count` on a grid of multiples of `least`, and of at most 8 sizes per octave.
+
+    So padding adds at most an eighth, or less than `least`, and data that grow tenfold meet at most 27 sizes.
+    """
+    step = max(least, 1 << max(0, (count - 1).bit_length() - 4))
+    return max(1, -(-count // step)) * step
+
+
+def user_rows(count: int) -> int:
+    """M: the number of users that a program for `count` users is compiled for."""
+    return rounded(count, 1024)  # a row of padding costs k numbers
+
+
+def item_rows(count: int) -> int:
+    """N: the number of items that a program for `count` items is compiled for."""
+    return max(1024, rounded(count, 256))  # a row of padding costs k² products per pass: less of it
+
+
+def power(count: int, base: int = 2) -> int:
+    """The smallest power of `base`, itself a power of two, that is ≥ `count` and ≥ 1."""
+    bits = base.bit_length() - 1
+    return 1 << bits * -(-max(0, count - 1).bit_length() // bits)
+
+
+try:
+    _trim: Any = ctypes.CDLL(None).malloc_trim  # of glibc
+except (OSError, AttributeError, TypeError):  # another C library
+    _trim = None
+
+
+class Jitted(Generic[P, R]):
+    """A compiled function that forgets all its programs when they are more than `limit`."""
+
+    def __init__(self, function: Callable[P, R], limit: int | None = None, **options: Any):
+        functools.update_wrapper(self, function)
+        self.limit = LIMIT if limit is None else limit
+        self.made = 0  # programs made so far
+        self._kept = 0  # those made since they were last forgotten
+        self._lock = threading.Lock()
+
+        @functools.wraps(function)
+        def traced(*args: P.args, **kwargs: P.kwargs) -> R:  # runs once per program
+            with self._lock:
+                self.made, self._kept = self.made + 1, self._kept + 1
+            return function(*args, **kwargs)
+
+        self._compiled: Any = jax.jit(traced, **options)
+        self.lower = self._compiled.lower
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The function's value; the call that makes one program too many forgets them all afterwards."""
+        forks.check()
+        result = self._compiled(*args, **kwargs)
+        if self._kept > self.limit:
+            self.forget()
+        return result
+
+    def forget(self) -> None:
+        """Free the programs; those that other threads are running live until they end."""
+        with self._lock:
+            self._kept = 0
+        self._compiled.clear_cache()
+        gc.collect()  # programs are parts of reference cycles
+        if _trim is not None:
+            _trim(0)  # what the compiler freed goes back to the system: up to 50 MB per program
+
+
+def jit(function: Callable[P, R], **options: Any) -> Jitted[P, R]:
+    """`jax.jit` that keeps at most `limit` programs, which may be given with the options of `jax.jit`."""
+    return Jitted(function, **options)
