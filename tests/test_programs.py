@@ -23,6 +23,12 @@ jax.monitoring.register_event_duration_secs_listener(
 )
 
 
+@pytest.fixture(autouse=True)
+def nothing_compiled():
+    """Each test begins without programs: those of other tests would be forgotten in the middle of it."""
+    programs.forget_all()
+
+
 def compiled(call) -> int:
     """How many programs XLA makes during a call."""
     before = len(COMPILED)

@@ -10,6 +10,7 @@ import ctypes
 import functools
 import gc
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -54,6 +55,9 @@ except (OSError, AttributeError, TypeError):  # another C library
     _trim = None
 
 
+_MADE: "weakref.WeakSet[Jitted]" = weakref.WeakSet()  # every function that `jit` has made
+
+
 class Jitted(Generic[P, R]):
     """A compiled function that forgets all its programs when they are more than `limit`."""
 
@@ -72,6 +76,7 @@ class Jitted(Generic[P, R]):
 
         self._compiled: Any = jax.jit(traced, **options)
         self.lower = self._compiled.lower
+        _MADE.add(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The function's value; the call that makes one program too many forgets them all afterwards."""
@@ -94,3 +99,9 @@ class Jitted(Generic[P, R]):
 def jit(function: Callable[P, R], **options: Any) -> Jitted[P, R]:
     """`jax.jit` that keeps at most `limit` programs, which may be given with the options of `jax.jit`."""
     return Jitted(function, **options)
+
+
+def forget_all() -> None:
+    """Free all programs of the library; the next calls compile again."""
+    for function in list(_MADE):
+        function.forget()
