@@ -123,7 +123,7 @@ def certify(
 
 def check_delta(delta: float) -> None:
     """Raise ValueError unless delta is in (0, 1)."""
-    if not 0 < delta < 1:
+    if not isinstance(delta, float | np.floating) or not 0 < delta < 1:
         raise ValueError(
             f"delta = {delta} must be in (0, 1): it is the probability that the bound fails"
         )

@@ -180,7 +180,7 @@ def _member(
     """The member `wanted` of a zip archive, or the only one that can be the file of ratings."""
     try:
         archive = zipfile.ZipFile(io.BytesIO(raw))
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, ValueError) as error:  # ValueError: a place before the beginning
         raise ValueError(
             f"{path} is a zip archive that is damaged ({error}): get it again"
         ) from None
@@ -205,11 +205,20 @@ def _member(
         if info.flag_bits & 1:
             raise ValueError(f"{path} is a zip archive with a password: unpack it first")
         try:
-            data = _bounded(path, "zip archive", lambda _: archive.open(name), raw, len(raw))
+            data = _bounded(
+                path, "zip archive", lambda _: _member_file(archive, name), raw, len(raw)
+            )
         except NotImplementedError as error:
             raise ValueError(f"{path}: {error}: unpack it first") from None
     inner = pathlib.PurePosixPath(name)
     return Content(plain_name(inner), _unpacked(path, data, len(raw)), name, len(raw))
+
+
+def _member_file(archive: zipfile.ZipFile, name: str) -> Any:
+    try:
+        return archive.open(name)
+    except ValueError as error:  # it should begin before the beginning of the archive
+        raise zipfile.BadZipFile(str(error)) from error
 
 
 def _choose(names: list[str], is_ratings: Callable[[str], bool]) -> list[str]:

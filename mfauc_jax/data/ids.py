@@ -48,7 +48,7 @@ def known(
 
 def check_unknown(unknown: str, *choices: str) -> None:
     """Raise ValueError if `unknown` is not one of the choices of the calling function."""
-    if unknown not in choices:
+    if not isinstance(unknown, str) or unknown not in choices:
         raise ValueError(f"unknown = {unknown!r}: choose {' or '.join(map(repr, choices))}")
 
 

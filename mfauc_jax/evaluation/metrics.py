@@ -55,9 +55,9 @@ def evaluate(
             give the same features to each.
         batch: users per block; None: as many as make 16 MB of scores.
     """
-    at = tuple(at)
-    if not at or min(at) < 1:
-        raise ValueError(f"at = {at} must be list lengths ≥ 1, such as (1, 3, 5)")
+    at = tuple(ranking.check_length("at", size) for size in at)
+    if not at:
+        raise ValueError("at is empty: give list lengths, such as (1, 3, 5)")
     if intervals not in (None, "normal", "bootstrap"):
         raise ValueError(f"intervals = {intervals!r}: choose 'normal', 'bootstrap' or None")
     if intervals == "bootstrap" and key is None:

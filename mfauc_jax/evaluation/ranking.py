@@ -3,6 +3,7 @@
 Among equal scores the lower item index comes first, here and in `metrics`: a list depends on the scores alone.
 """
 
+import operator
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -62,8 +63,7 @@ def top_items(
     factors = factors_of(factors)
     (m, _), num_items = factors.U.shape, factors.V.shape[0]
     users = _check_indices("user", users, m)
-    if n < 1:
-        raise ValueError(f"n = {n} must be ≥ 1: it is the number of items in a list")
+    n = check_length("n", n)
     left_out = [X for X in (exclude, deny) if isinstance(X, Interactions)]
     allowed = allow if isinstance(allow, Interactions) else None
     for X in [*left_out, *([] if allowed is None else [allowed])]:
@@ -97,6 +97,19 @@ def catalogue(V: Float[Array, "n k"]) -> Float[Array, "N k"]:
 def list_length(n: int, num_items: int) -> int:
     """The length of the lists that are computed for lists of length n: 16, 128, 1024, … or the whole catalogue."""
     return min(16 * programs.power(-(-n // 16), 8), num_items)
+
+
+def check_length(name: str, given: Any) -> int:
+    """The number of items in a list as an int, ≥ 1; `name` is for the message."""
+    try:
+        length = operator.index(given)
+    except TypeError:
+        raise TypeError(
+            f"{name} is a {type(given).__name__}: it must be a whole number ≥ 1, the number of items in a list"
+        ) from None
+    if length < 1:
+        raise ValueError(f"{name} = {length} must be ≥ 1: it is the number of items in a list")
+    return length
 
 
 def batch_size(num_users: int, num_items: int, batch: int | None = None, base: int = 2) -> int:
