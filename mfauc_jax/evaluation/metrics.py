@@ -57,7 +57,7 @@ def evaluate(
     """
     at = tuple(ranking.check_length("at", size) for size in at)
     if not at:
-        raise ValueError("at is empty: give list lengths, such as (1, 3, 5)")
+        raise ValueError("at = () is empty: give list lengths, such as (1, 3, 5)")
     if intervals not in (None, "normal", "bootstrap"):
         raise ValueError(f"intervals = {intervals!r}: choose 'normal', 'bootstrap' or None")
     if intervals == "bootstrap" and key is None:
