@@ -33,10 +33,14 @@ def compiled(call) -> int:
 def fitted(rng, m=60, n=50, ids=False):
     dense = rng.random((m, n)) < 0.15
     dense[:, 0] |= ~dense.any(1)
-    data = tuple(np.char.add(kind, axis.astype(str)) for kind, axis in zip("ui", np.nonzero(dense)))
+    data = tuple(
+        np.char.add(kind, axis.astype(str))
+        for kind, axis in zip("ui", np.nonzero(dense), strict=True)
+    )
     return MFAUC(rank=3).set_params(solver__iterations=2).fit(data if ids else quiet(dense))
 
 
+@pytest.mark.filterwarnings("ignore:interactions")
 def test_forty_nights_of_new_users_items_and_positives_compile_once():
     """Kills exact shapes anywhere in partial_fit: users, items, positives, tiles, fold-in, concatenation."""
     rng = np.random.default_rng(0)
@@ -113,13 +117,20 @@ def test_padding_does_not_change_the_factors(monkeypatch):
 
 
 def test_a_function_forgets_its_programs_when_they_are_many():
-    """Kills a guard that never evicts, one that forgets its values, and one that evicts at every call."""
+    """Kills a guard that never evicts, one that evicts at every call, and one that evicts what it has just made."""
     double = host.jit(lambda x: 2 * x, limit=3)
     for size in (*range(1, 9), *range(1, 9)):
         np.testing.assert_array_equal(double(np.ones(size)), np.full(size, 2.0))
         assert double._compiled._cache_size() <= 3
     assert double.made == 16
-    assert compiled(lambda: [double(np.ones(9)) for _ in range(5)]) == 1
+    assert compiled(lambda: [double(np.ones(size)) for size in (9, 9, 10, 10, 11, 11)]) == 3
+
+
+def test_a_full_function_inside_another_one_makes_room():
+    inner = host.jit(lambda x: x + 1, limit=1)
+    outer = jax.jit(lambda x: inner(x) + inner(x[:2]))
+    np.testing.assert_array_equal(outer(np.ones(3)[:2]), [4.0, 4.0])
+    assert float(jax.grad(lambda x: inner(x) * inner(x[None])[0])(2.0)) == 6.0
 
 
 def test_threads_may_make_and_forget_programs_at_the_same_time():
@@ -182,9 +193,8 @@ def test_no_users_no_items_and_more_places_than_items(ids):
     assert model.similar_items([], 2**31)[0].shape == (0, 50)
     assert model.predict([], []).shape == (0,)
     user, item = ("u1", "i1") if ids else (1, 1)
-    seen = int(
-        np.asarray(model.train_.row_lengths)[list(model.train_.user_ids).index("u1") if ids else 1]
-    )
+    lengths, names = np.asarray(model.train_.row_lengths), model.train_.user_ids
+    seen = lengths[1 if names is None else names.tolist().index(user)]
     items, scores = model.recommend(user, 2**31)
     assert items.shape == (50,) and (scores == -np.inf).sum() == seen
     near, cosine = model.similar_items(item, 2**31)
