@@ -123,13 +123,20 @@ def test_padding_does_not_change_the_factors(monkeypatch):
 
 
 def test_a_function_forgets_its_programs_when_they_are_many():
-    """Kills a guard that never evicts, one that forgets its values, and one that evicts at every call."""
+    """Kills a guard that never evicts, one that evicts at every call, and one that evicts what it has just made."""
     double = programs.jit(lambda x: 2 * x, limit=3)
     for size in (*range(1, 9), *range(1, 9)):
         np.testing.assert_array_equal(double(np.ones(size)), np.full(size, 2.0))
         assert double._compiled._cache_size() <= 3
     assert double.made == 16
-    assert compiled(lambda: [double(np.ones(9)) for _ in range(5)]) == 1
+    assert compiled(lambda: [double(np.ones(size)) for size in (9, 9, 10, 10, 11, 11)]) == 3
+
+
+def test_a_full_function_inside_another_one_makes_room():
+    inner = programs.jit(lambda x: x + 1, limit=1)
+    outer = jax.jit(lambda x: inner(x) + inner(x[:2]))
+    np.testing.assert_array_equal(outer(np.ones(3)[:2]), [4.0, 4.0])
+    assert float(jax.grad(lambda x: inner(x) * inner(x[None])[0])(2.0)) == 6.0
 
 
 def test_threads_may_make_and_forget_programs_at_the_same_time():

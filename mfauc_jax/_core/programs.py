@@ -58,8 +58,12 @@ except (OSError, AttributeError, TypeError):  # another C library
 _MADE: "weakref.WeakSet[Jitted]" = weakref.WeakSet()  # every function that `jit` has made
 
 
+class _Full(Exception):  # noqa: N818  # ends a trace, and never leaves this module
+    """A function has its programs: they are to be forgotten before another one is made."""
+
+
 class Jitted(Generic[P, R]):
-    """A compiled function that forgets all its programs when they are more than `limit`."""
+    """A compiled function that keeps at most `limit` programs: before it makes one more, it forgets them all."""
 
     def __init__(self, function: Callable[P, R], limit: int | None = None, **options: Any):
         functools.update_wrapper(self, function)
@@ -71,20 +75,29 @@ class Jitted(Generic[P, R]):
         @functools.wraps(function)
         def traced(*args: P.args, **kwargs: P.kwargs) -> R:  # runs once per program
             with self._lock:
+                if self._kept >= self.limit:
+                    raise _Full
                 self.made, self._kept = self.made + 1, self._kept + 1
             return function(*args, **kwargs)
 
         self._compiled: Any = jax.jit(traced, **options)
-        self.lower = self._compiled.lower
         _MADE.add(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """The function's value; the call that makes one program too many forgets them all afterwards."""
+        """The function's value."""
+        return self._with_room(self._compiled, *args, **kwargs)
+
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """The program before it is compiled, as from `jax.jit`."""
+        return self._with_room(self._compiled.lower, *args, **kwargs)
+
+    def _with_room(self, call: Callable, *args: Any, **kwargs: Any) -> Any:
         forks.check()
-        result = self._compiled(*args, **kwargs)
-        if self._kept > self.limit:
-            self.forget()
-        return result
+        while True:
+            try:
+                return call(*args, **kwargs)
+            except _Full:
+                self.forget()
 
     def forget(self) -> None:
         """Free the programs; those that other threads are running live until they end."""
