@@ -17,29 +17,19 @@ from mfauc_jax.data import ids
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation
 from mfauc_jax.objective.equation import Objective
-from mfauc_jax.objective.losses import Loss, Square, square
-from mfauc_jax.objective.penalties import Auto, Fixed, Penalty
+from mfauc_jax.objective.losses import Loss, square
+from mfauc_jax.objective.penalties import Auto, Fixed, Penalty, Sphere
 from mfauc_jax.objective.weightings import Weighting, identity
 from mfauc_jax.objective.weights import PairWeights, Weights
 from mfauc_jax.problem import Problem
 from mfauc_jax.serving import model_file
 from mfauc_jax.serving.answers import Recommender
-from mfauc_jax.solvers import (
-    Alternating,
-    Averaging,
-    Gaussian,
-    Minibatch,
-    Sequential,
-    Solver,
-    Start,
-    base,
-)
+from mfauc_jax.solvers import Averaging, Gaussian, Sequential, Solver, Start, base
+from mfauc_jax.solvers.automatic import DECIDES, default_solver
 from mfauc_jax.training import loop
 from mfauc_jax.training.checkpoints import Checkpoints
 from mfauc_jax.training.loop import DivergedError, Fitted
 from mfauc_jax.training.watch import Watch, Watcher
-
-EXACT, SAMPLED = Alternating(), Minibatch()  # the choices of solver="auto"
 
 
 @settings.refuse_unknown_arguments
@@ -64,7 +54,7 @@ class MFAUC(Recommender, Declared):
         "auto",
         Solver,
         others=("auto",),
-        help="auto: alternating for the square loss, else minibatch",
+        help="auto: alternating for the square loss, dense for softmax and unit rows, else minibatch",
     )
     start: Any = part(Gaussian(), Start, help="the factors before the first iteration")
     seed: int = size(0, least=0, help="the same seed gives the same bits on one machine")
@@ -83,7 +73,9 @@ class MFAUC(Recommender, Declared):
             return  # a placeholder raises when it is used
         if self.weighting is not identity:
             equation.check_pair(self.loss, self.weighting)
-        self.chosen_solver.check(Objective(self.loss, self.weighting))
+        objective = Objective(self.loss, self.weighting, Sphere() if self.penalty.sphere else 0.0)
+        equation.check_bounded(objective)
+        self.chosen_solver.check(objective)
 
     @classmethod
     def paper(cls, loss: Any = "square_hinge", **changes: Any) -> "MFAUC":
@@ -102,15 +94,19 @@ class MFAUC(Recommender, Declared):
 
     @property
     def chosen_solver(self) -> Solver:
-        """The solver that `fit` uses: `solver` or, if that is "auto", the one that suits the loss."""
-        return default_solver(self.loss) if self.solver == "auto" else self.solver
+        """The solver that `fit` uses: `solver` or, if that is "auto", the one that suits the objective."""
+        if self.solver != "auto":
+            return self.solver
+        return default_solver(self.loss, self.weighting, self.penalty)
 
     def set_params(self, **params: Any) -> "MFAUC":
         """Change fields by name, those of parts as part__field; after an error nothing has changed."""
         specs = self.specs()
         plain = {n: specs[n].check("MFAUC", n, v) for n, v in params.items() if n in specs}
         solver = plain.get("solver", self.solver)
-        chosen = default_solver(plain.get("loss", self.loss)) if solver == "auto" else solver
+        chosen = solver
+        if solver == "auto":
+            chosen = default_solver(*(plain.get(n, getattr(self, n)) for n in DECIDES))
         changed = settings.changes(self, params | plain, {"solver": chosen})
         dataclasses.replace(self, **changed)  # raises if the parts do not fit together
         for name, value in changed.items():
@@ -306,11 +302,6 @@ class MFAUC(Recommender, Declared):
             contents.training.get("stopped", ""),
         )
         return model._keep(contents.train, Fitted(contents.factors, history, stopped))
-
-
-def default_solver(loss: Loss) -> Solver:
-    """The solver for solver="auto": exact alternation for the square loss, else minibatches."""
-    return EXACT if isinstance(loss, Square) else SAMPLED
 
 
 def _in_order(order: np.ndarray | None, factors: Factors) -> Factors:

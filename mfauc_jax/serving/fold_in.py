@@ -5,7 +5,12 @@
 over all pairs. For the square loss f is a quadratic, and its k × k system is made from moments
 (docs/derivations.md#moments) in O(N_i k²) and solved. Other losses take Newton steps, which are halved where f would
 rise. For a convex L and φ = identity, f is λ_i/w_i-strongly convex, so f(u) − min f ≤ |∇f|² / (2 λ_i/w_i): this bound
-is the returned `gap`. Otherwise a step is the gradient, preconditioned by the convex part of the curvature.
+is the returned `gap`. The softmax loss is convex in u too. Otherwise a step is the gradient, preconditioned by the
+convex part of the curvature.
+
+Where the rows have unit length, u moves on the sphere, where f is not convex: gradient steps from the direction of
+−∇f(0), each back to length one, longer after a fall and shorter after a rise (docs/derivations.md#unit-rows). There is
+no bound, and `gap` is nan.
 """
 
 import warnings
@@ -22,7 +27,7 @@ from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation, losses, weightings
 from mfauc_jax.objective.equation import Objective
-from mfauc_jax.objective.penalties import Reg, by_row
+from mfauc_jax.objective.penalties import Reg, Sphere, by_row
 from mfauc_jax.objective.weights import PairWeights
 
 BUDGET = 2**21  # numbers in the largest temporary array of a block: 8 MB in float32
@@ -79,25 +84,28 @@ def fold_in(
     m, n = new_users.shape
     if n != V.shape[0]:
         raise ValueError(f"the new users' matrix has {n} columns, the model {V.shape[0]} items")
+    sphere = isinstance(objective.reg, Sphere)
     reg = objective.reg.user if isinstance(objective.reg, Reg) else objective.reg
     for name, number in (("reg", reg), ("spread", objective.spread)):
-        if np.size(number) not in (1, m):
+        if not sphere and np.size(number) not in (1, m):
             raise ValueError(
                 f"{name} was given by user, and is not known for the new users: use one number"
             )
-    convex = is_convex(objective)
-    if not convex:
+    convex = is_convex(objective) and not sphere
+    if not convex and not sphere:
         warnings.warn(
             f"{objective.loss.name} with {objective.weighting.name} is not convex: fold-in descends from "
             "u = 0 to a local minimum, with no bound on what is missed",
             stacklevel=2,
         )
-    square = isinstance(objective.loss, losses.Square) and isinstance(
-        objective.weighting, weightings.Identity
+    square = (
+        isinstance(objective.loss, losses.Square)
+        and isinstance(objective.weighting, weightings.Identity)
+        and not sphere
     )
     alone = objective._replace(reg=0.0, spread=0.0)  # a block holds the numbers of its users
     b = weights.b
-    V = V - (b @ V / b.sum())[None, :]  # margins do not change; Σ b v is now 0
+    V = V - (b @ V / b.sum())[None, :]  # margins do not change, on the sphere too; Σ b v is now 0
     second = V.T @ (b[:, None] * V)
     U, gap = np.zeros((m, V.shape[1]), V.dtype), np.zeros(m, V.dtype)
     for users, block in _blocks(objective, new_users, weights, usable_share, V.shape, square):
@@ -105,6 +113,13 @@ def fold_in(
         if square:
             H, r = _systems(V, second, block)
             u, distance = _solve(np.asarray(H), np.asarray(r), ridge)
+        elif sphere:
+            u = _on_sphere(
+                partial(_first_order, alone, V, b, block),
+                np.zeros((len(ridge), V.shape[1]), V.dtype),
+                steps,
+            )
+            distance = np.full(len(u), np.nan)
         else:
             evaluate = partial(_by_pairs, alone, V, b, block)
             u, distance = _newton(evaluate, ridge, V.shape[1], tolerance, steps)
@@ -113,7 +128,9 @@ def fold_in(
 
 
 def is_convex(objective: Objective) -> bool:
-    """Whether f is convex: φ is the identity, and L″ ≥ 0 on a grid of margins in [−30, 30]."""
+    """Whether f is convex: the softmax loss, or φ = identity and L″ ≥ 0 on a grid of margins in [−30, 30]."""
+    if equation.is_softmax(objective):
+        return True  # a log-sum-exp of linear functions, minus one; softplus keeps it convex
     if not isinstance(objective.weighting, weightings.Identity):
         return False
     return bool((_second(objective.loss)(jnp.linspace(-30.0, 30.0, 601)) >= -1e-6).all())
@@ -179,21 +196,33 @@ def _solve(H: np.ndarray, r: np.ndarray, ridge: np.ndarray) -> tuple[np.ndarray,
     return u[:, :, 0], _gap((H @ u - r)[:, :, 0], ridge)
 
 
+def _risk(objective, V, b, u, block: Block):
+    """f of one user."""
+    g_neg = b.at[block.items].set(0.0) / block.neg_mass
+    data = equation.user_risk(objective, u, V[block.items], V, block.g, g_neg, block.spread)
+    return data + 0.5 * block.ridge * (u @ u)
+
+
+@jax.jit
+def _first_order(objective, V, b, block: Block, u: Float[Array, "b k"]):
+    """f and ∇f."""
+    return jax.vmap(jax.value_and_grad(partial(_risk, objective, V, b)))(u, block)
+
+
 @jax.jit
 def _by_pairs(objective, V, b, block: Block, u: Float[Array, "b k"]) -> Local:
     """f, ∇f and the convex part of ∇²f for any loss and φ; ∇²f has Σ_pq M_pq (v_p − v_q)(v_p − v_q)ᵀ, M = g φ′ L″ g′.
 
     Only L″ ≥ 0 is taken, and φ″ (≤ 0 for tanh) is left out: what remains is the convex part.
     """
-
-    def risk(u, V_pos, g_neg, block: Block):
-        data = equation.user_risk(objective, u, V_pos, V, block.g, g_neg, block.spread)
-        return data + 0.5 * block.ridge * (u @ u)
+    risk = partial(_risk, objective, V, b)
 
     def one(u, block: Block):
+        value, gradient = jax.value_and_grad(risk)(u, block)
+        if equation.is_softmax(objective):
+            return Local(value, gradient, jax.hessian(risk)(u, block))
         V_pos = V[block.items]
         g_neg = b.at[block.items].set(0.0) / block.neg_mass
-        value, gradient = jax.value_and_grad(risk)(u, V_pos, g_neg, block)
         margin = (V_pos @ u)[:, None] - (V @ u)[None, :]  # γ [P, n]
         slope = jnp.vectorize(jax.grad(objective.weighting))(objective.loss(margin) @ g_neg)
         curvature = jnp.maximum(_second(objective.loss)(margin), 0.0)
@@ -238,6 +267,32 @@ def _newton(
         )
         length = np.where(accepted, 1.0, length / 2)
     return u, _gap(current.gradient, ridge)
+
+
+def _on_sphere(evaluate: Callable, zeros: np.ndarray, steps: int) -> np.ndarray:
+    """u of length one for each user of a block, by gradient steps along the sphere from the direction of −∇f(0)."""
+    dtype = zeros.dtype
+    u = _unit(-np.asarray(evaluate(zeros)[1]))
+    value, gradient = map(np.asarray, evaluate(u))
+    length = 1 / (np.linalg.norm(gradient, axis=1) + 1e-30)
+    for _ in range(steps):
+        tangent = gradient - (gradient * u).sum(1, keepdims=True) * u
+        fall = (tangent**2).sum(1)
+        if (length * fall <= 32 * np.finfo(dtype).eps * (1 + np.abs(value))).all():
+            break
+        trial = _unit(u - length[:, None] * tangent).astype(dtype)
+        proposed, slope = map(np.asarray, evaluate(trial))
+        accepted = proposed <= value - 1e-4 * length * fall
+        u, gradient = (
+            np.where(accepted[:, None], *pair) for pair in ((trial, u), (slope, gradient))
+        )
+        value = np.where(accepted, proposed, value)
+        length = np.where(accepted, 1.5 * length, length / 4)
+    return u
+
+
+def _unit(u: np.ndarray) -> np.ndarray:
+    return u / np.maximum(np.linalg.norm(u, axis=1, keepdims=True), 1e-30)
 
 
 def _gap(gradient: np.ndarray, ridge: np.ndarray) -> np.ndarray:

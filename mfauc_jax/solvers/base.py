@@ -14,6 +14,7 @@ from mfauc_jax._core.fields import number
 from mfauc_jax._core.settings import Settings
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective.equation import Objective
+from mfauc_jax.objective.penalties import Sphere
 from mfauc_jax.problem import Problem
 
 SOLVERS: dict[str, Any] = {}
@@ -75,9 +76,15 @@ class Solver(Settings, registry=SOLVERS):
     # whether OLDER_EMITTERS suit the step: half the compile time, and steps a tenth slower
     quick: ClassVar[bool] = False
     in_processes: ClassVar[bool] = False  # whether several processes may share a fit
+    on_sphere: ClassVar[bool] = False  # whether it keeps the rows of `UnitRows` at length one
 
     def check(self, objective: Objective) -> None:
         """Raise ValueError for an objective that this solver does not minimise."""
+        if isinstance(objective.reg, Sphere) and not self.on_sphere:
+            raise ValueError(
+                f"the solver {self.name} does not keep rows at length one, which penalty=UnitRows() needs: "
+                "use solver='dense' or 'full_batch'"
+            )
 
     def stages(self, objective: Objective) -> tuple[Objective, ...]:
         """The objectives to minimise one after the other, each for an equal share of the iterations."""
