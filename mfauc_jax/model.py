@@ -25,7 +25,7 @@ from mfauc_jax.problem import Problem
 from mfauc_jax.serving import model_file
 from mfauc_jax.serving.answers import Recommender
 from mfauc_jax.solvers import Averaging, Gaussian, Sequential, Solver, Start, base
-from mfauc_jax.solvers.automatic import DECIDES, default_solver
+from mfauc_jax.solvers.base import DECIDES, default_solver
 from mfauc_jax.training import loop
 from mfauc_jax.training.checkpoints import Checkpoints
 from mfauc_jax.training.loop import DivergedError, Fitted
@@ -71,10 +71,10 @@ class MFAUC(Recommender, Declared):
     def _check_together(self) -> None:
         if any(getattr(p, "is_absent", False) for p in (self.loss, self.weighting, self.solver)):
             return  # a placeholder raises when it is used
+        objective = Objective(self.loss, self.weighting, Sphere() if self.penalty.sphere else 0.0)
         if self.weighting is not identity:
             equation.check_pair(self.loss, self.weighting)
-        objective = Objective(self.loss, self.weighting, Sphere() if self.penalty.sphere else 0.0)
-        equation.check_bounded(objective)
+            equation.check_bounded(objective)
         self.chosen_solver.check(objective)
 
     @classmethod
@@ -104,9 +104,8 @@ class MFAUC(Recommender, Declared):
         specs = self.specs()
         plain = {n: specs[n].check("MFAUC", n, v) for n, v in params.items() if n in specs}
         solver = plain.get("solver", self.solver)
-        chosen = solver
-        if solver == "auto":
-            chosen = default_solver(*(plain.get(n, getattr(self, n)) for n in DECIDES))
+        decide = (plain.get(n, getattr(self, n)) for n in DECIDES)
+        chosen = default_solver(*decide) if solver == "auto" else solver
         changed = settings.changes(self, params | plain, {"solver": chosen})
         dataclasses.replace(self, **changed)  # raises if the parts do not fit together
         for name, value in changed.items():

@@ -38,7 +38,11 @@ def test_every_setting_is_an_option_with_its_default():
     for name in set().union(*parts) - {"average"}:
         assert f"--{name}" in whole
         assert f"--{name}" in short or name in Watch.specs()
-    for name, default in (("rank", 64), ("learning_rate", "0.3 or 0.05"), ("strength", 0.4)):
+    for name, default in (
+        ("rank", 64),
+        ("learning_rate", "0.3 or 0.02 or 0.05"),
+        ("strength", 0.4),
+    ):
         assert re.search(rf"--{name} X [^-]*\({default}\)", whole), name
     assert "--start_scale" in whole and "--average_eta" in whole
 
@@ -48,7 +52,7 @@ def test_every_setting_is_an_option_with_its_default():
     [
         (
             ("--learning_rate", "0.1"),
-            "belongs to Minibatch, Blockwise, Sequential, and the solver is Alternating",
+            "belongs to Minibatch, Blockwise, Dense, Sequential, and the solver is Alternating",
         ),
         (("--solver", "minibatch", "--blocks", "2"), "--blocks 2 belongs to Blockwise"),
         (("--reg", "0.1"), "belongs to Fixed, and the penalty is Auto: add --penalty fixed"),

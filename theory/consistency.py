@@ -248,6 +248,18 @@ def softmax_descent(
     return _descend(risk, len(eta))
 
 
+def softmax_slopes(s: np.ndarray, eta: np.ndarray, weights: np.ndarray, beta: float = 1.0) -> float:
+    """The largest Σ |∂/∂s| of one list: positives and negatives are other items, one positive at a time."""
+    objective = Objective(losses.Exponential(beta=beta), weightings.Log())
+    g_neg = weights * (1 - eta)
+
+    def summand(s_pos, s_neg):
+        return equation.softmax_losses(objective, s_pos[None], s_neg, jnp.asarray(g_neg))[0]
+
+    slopes = [jax.grad(summand, (0, 1))(jnp.asarray(x), jnp.asarray(s)) for x in s]
+    return max(float(abs(own) + abs(others).sum()) for own, others in slopes)
+
+
 def lists(eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Every 0/1 list of items with both a relevant and an irrelevant one, and its probability if η is independent."""
     x = np.array(list(itertools.product((0.0, 1.0), repeat=len(eta))))[1:-1]

@@ -15,7 +15,7 @@ from mfauc_jax._core.fields import Spec
 from mfauc_jax._core.settings import Declared, Settings
 from mfauc_jax.cli.output import UsageError
 from mfauc_jax.model import MFAUC
-from mfauc_jax.solvers.automatic import DECIDES, default_solver
+from mfauc_jax.solvers.base import DECIDES, default_solver
 
 PRESETS = {"default": MFAUC, "paper": MFAUC.paper, "authors": MFAUC.authors}
 

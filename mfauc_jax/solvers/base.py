@@ -14,12 +14,15 @@ from mfauc_jax._core.fields import number
 from mfauc_jax._core.settings import Settings
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective.equation import Objective
-from mfauc_jax.objective.penalties import Sphere
+from mfauc_jax.objective.losses import Exponential, Loss, Square
+from mfauc_jax.objective.penalties import Penalty, Sphere
+from mfauc_jax.objective.weightings import Log, Weighting
 from mfauc_jax.problem import Problem
 
 SOLVERS: dict[str, Any] = {}
 STARTS: dict[str, Any] = {}
 OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}  # an XLA option: see Solver.quick
+DECIDES = ("loss", "weighting", "penalty")  # the fields of a model that solver="auto" follows from
 SMALL = 2**20  # data of fewer numbers count as small
 
 
@@ -128,6 +131,18 @@ class Solver(Settings, registry=SOLVERS):
         """The averaged factors of this process's users and of all items, in the shapes of `like`, the start."""
         del like
         return state.average
+
+
+def default_solver(loss: Loss, weighting: Weighting, penalty: Penalty) -> Solver:
+    """Of solver="auto": alternating for the square loss, dense for softmax and unit rows, else minibatch."""
+    if penalty.sphere or (isinstance(loss, Exponential) and isinstance(weighting, Log)):
+        return _made("dense")
+    return _made("alternating" if isinstance(loss, Square) else "minibatch")
+
+
+@functools.cache
+def _made(name: str) -> Solver:
+    return SOLVERS[name]()
 
 
 def stage(iteration: int, iterations: int, count: int) -> int:
