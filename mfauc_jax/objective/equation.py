@@ -148,19 +148,19 @@ def user_risk(
         spread_scale: corrects the variance of sampled negatives, see `Sample.spread_scale`.
         pairs: weights of single pairs; None if every pair counts alike.
     """
-    s_pos, s_neg = V_pos @ u, V_neg @ u
+    s_neg = V_neg @ u
+    margin = (V_pos @ u)[:, None] - s_neg[None, :]  # γ [P, Q]
     if pairs is None:
+        rank_loss = objective.loss(margin) @ g_neg  # [P]
         variance = g_neg @ (s_neg - g_neg @ s_neg) ** 2
     else:
+        rank_loss = (pairs.pos_neg * objective.loss(margin)) @ g_neg
         squared_gap = pairs.neg_neg * (s_neg[:, None] - s_neg[None, :]) ** 2
         variance = 0.5 * g_neg @ squared_gap @ g_neg
-    if is_softmax(objective):
+    if is_softmax(objective):  # then the compiler drops `rank_loss`, which might overflow
         g_pair = g_neg if pairs is None else pairs.pos_neg * g_neg[None, :]
-        weighted = softmax_losses(objective, s_pos, s_neg, g_pair)
+        weighted = softmax_losses(objective, V_pos @ u, s_neg, g_pair)
     else:
-        margin = s_pos[:, None] - s_neg[None, :]  # γ [P, Q]
-        loss = objective.loss(margin)
-        rank_loss = (loss if pairs is None else pairs.pos_neg * loss) @ g_neg  # [P]
         weighted = objective.weighting(rank_loss)
     return g_pos @ weighted + 0.5 * spread * spread_scale * variance
 
@@ -216,13 +216,14 @@ def item_risk(
     def one(s, s_pos, s_neg, g_pos, g_neg, spread):
         own, others = g_neg[0], g_neg[1:]
         if is_softmax(objective):
-            alone = softmax_losses(objective, s[None], s_neg, others)[0]
-            with_s = softmax_losses(objective, s_pos, jnp.append(s, s_neg), g_neg)
+            as_positive = g_pos[0] * softmax_losses(objective, s[None], s_neg, others)[0]
+            weighted = softmax_losses(objective, s_pos, jnp.append(s, s_neg), g_neg)
+            as_negative = (g_pos[1:] * weighted).sum()
         else:
-            alone = objective.weighting((objective.loss(s - s_neg) * others).sum())
+            as_positive = g_pos[0] * objective.weighting((objective.loss(s - s_neg) * others).sum())
             rank_loss = (objective.loss(s_pos[:, None] - s_neg[None, :]) * others[None, :]).sum(1)
-            with_s = objective.weighting(rank_loss + own * objective.loss(s_pos - s))
-        as_positive, as_negative = g_pos[0] * alone, (g_pos[1:] * with_s).sum()
+            rank_loss = rank_loss + own * objective.loss(s_pos - s)
+            as_negative = (g_pos[1:] * objective.weighting(rank_loss)).sum()
         mean = (others * s_neg).sum() + own * s
         variance = (others * (s_neg - mean) ** 2).sum() + own * (s - mean) ** 2
         return as_positive + as_negative + 0.5 * spread * sample.spread_scale * variance

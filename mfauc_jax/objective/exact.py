@@ -106,12 +106,12 @@ def _block_risk(objective, weights, U, V, block):
         mean = g_neg @ s
         # margins do not change, and float32 keeps its digits (docs/derivations.md#centring)
         s = s - mean
-        penalty = 0.5 * spread * (g_neg @ s**2)
         if equation.is_softmax(objective):
-            return g @ equation.softmax_losses(objective, s[items], s, g_neg) + penalty
+            weighted = equation.softmax_losses(objective, s[items], s, g_neg)
+            return g @ weighted + 0.5 * spread * (g_neg @ s**2)
         s_pos, g_pos = _sorted(s[items], g)
         rank_loss = rank_losses(objective.loss, s_pos, s, g_neg)
-        return g_pos @ objective.weighting(rank_loss) + penalty
+        return g_pos @ objective.weighting(rank_loss) + 0.5 * spread * (g_neg @ s**2)
 
     risks = jax.vmap(user)(U, items, g, weights.neg_mass[users], spread)
     return user_weight @ risks
