@@ -99,12 +99,11 @@ def split(config: Config, name: str) -> data.Split:
     """The published split, or train and a tenth of it."""
     folder = pathlib.Path(config.data_dir, name)
     if (folder / "train.tsv.gz").exists():
-        pairs = [
-            np.loadtxt(folder / f"{part}.tsv.gz", np.int64, skiprows=1).T
-            for part in ("train", "test")
-        ]
-        shape = tuple(max(part[side].max() for part in pairs) + 1 for side in (0, 1))
-        found = data.Split(*(Interactions.from_pairs(*part, shape=shape) for part in pairs))
+        parts = ("train", "test") if config.test else ("train",)
+        pairs = [np.loadtxt(folder / f"{p}.tsv.gz", np.int64, skiprows=1).T for p in parts]
+        m, n = (int(max(part[side].max() for part in pairs)) + 1 for side in (0, 1))
+        read = [Interactions.from_pairs(*part, shape=(m, n)) for part in pairs]
+        found = data.Split(read[0], read[-1])
     else:
         found = data.load_split(name, config.data_dir)
     if config.test:
