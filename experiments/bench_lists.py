@@ -31,7 +31,7 @@ MEMBERS = {
     "softmax": MFAUC(
         loss=Exponential(beta=10.0),
         weighting=Log(),
-        weights=Weights(tau=0.0, tau_neg=0.0, user_power=1.0),
+        weights=Weights(tau=0.2, tau_neg=0.0, user_power=1.0),  # unit rows lack popularity: τ > 0
         penalty=UnitRows(),
     ),
 }
