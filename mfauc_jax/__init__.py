@@ -6,7 +6,7 @@ from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation.metrics import evaluate
 from mfauc_jax.model import MFAUC
 from mfauc_jax.objective import losses, weightings
-from mfauc_jax.objective.penalties import Auto, Fixed
+from mfauc_jax.objective.penalties import Auto, Fixed, UnitRows
 from mfauc_jax.objective.weights import Weights
 from mfauc_jax.problem import Problem
 from mfauc_jax.serving import export
@@ -16,6 +16,7 @@ from mfauc_jax.solvers import (
     Averaging,
     Blockwise,
     Continuation,
+    Dense,
     FullBatch,
     Gaussian,
     Minibatch,
@@ -35,6 +36,7 @@ __all__ = [
     "Blockwise",
     "Checkpoints",
     "Continuation",
+    "Dense",
     "Factors",
     "Fixed",
     "FullBatch",
@@ -45,6 +47,7 @@ __all__ = [
     "Problem",
     "Sequential",
     "Svd",
+    "UnitRows",
     "Watch",
     "Weights",
     "baselines",

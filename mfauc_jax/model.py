@@ -17,29 +17,19 @@ from mfauc_jax.data import ids
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation
 from mfauc_jax.objective.equation import Objective
-from mfauc_jax.objective.losses import Loss, Square, square
-from mfauc_jax.objective.penalties import Auto, Fixed, Penalty
+from mfauc_jax.objective.losses import Loss, square
+from mfauc_jax.objective.penalties import Auto, Fixed, Penalty, Sphere
 from mfauc_jax.objective.weightings import Weighting, identity
 from mfauc_jax.objective.weights import PairWeights, Weights
 from mfauc_jax.problem import Problem
 from mfauc_jax.serving import model_file
 from mfauc_jax.serving.answers import Recommender
-from mfauc_jax.solvers import (
-    Alternating,
-    Averaging,
-    Gaussian,
-    Minibatch,
-    Sequential,
-    Solver,
-    Start,
-    base,
-)
+from mfauc_jax.solvers import Averaging, Gaussian, Sequential, Solver, Start, base
+from mfauc_jax.solvers.base import DECIDES, default_solver
 from mfauc_jax.training import agreement, loop
 from mfauc_jax.training.checkpoints import Checkpoints, identity_of
 from mfauc_jax.training.loop import DivergedError, Fitted
 from mfauc_jax.training.watch import Watch, Watcher
-
-EXACT, SAMPLED = Alternating(), Minibatch()  # the choices of solver="auto"
 
 
 @settings.refuse_unknown_arguments
@@ -64,7 +54,7 @@ class MFAUC(Recommender, Declared):
         "auto",
         Solver,
         others=("auto",),
-        help="auto: alternating for the square loss, else minibatch",
+        help="auto: alternating for the square loss, dense for softmax and unit rows, else minibatch",
     )
     start: Any = part(Gaussian(), Start, help="the factors before the first iteration")
     seed: int = size(0, least=0, help="the same seed gives the same bits on one machine")
@@ -81,9 +71,11 @@ class MFAUC(Recommender, Declared):
     def _check_together(self) -> None:
         if any(getattr(p, "is_absent", False) for p in (self.loss, self.weighting, self.solver)):
             return  # a placeholder raises when it is used
+        objective = Objective(self.loss, self.weighting, Sphere() if self.penalty.sphere else 0.0)
         if self.weighting is not identity:
             equation.check_pair(self.loss, self.weighting)
-        self.chosen_solver.check(Objective(self.loss, self.weighting))
+            equation.check_bounded(objective)
+        self.chosen_solver.check(objective)
 
     @classmethod
     def paper(cls, loss: Any = "square_hinge", **changes: Any) -> "MFAUC":
@@ -102,15 +94,18 @@ class MFAUC(Recommender, Declared):
 
     @property
     def chosen_solver(self) -> Solver:
-        """The solver that `fit` uses: `solver` or, if that is "auto", the one that suits the loss."""
-        return default_solver(self.loss) if self.solver == "auto" else self.solver
+        """The solver that `fit` uses: `solver` or, if that is "auto", the one that suits the objective."""
+        if self.solver != "auto":
+            return self.solver
+        return default_solver(self.loss, self.weighting, self.penalty)
 
     def set_params(self, **params: Any) -> "MFAUC":
         """Change fields by name, those of parts as part__field; after an error nothing has changed."""
         specs = self.specs()
         plain = {n: specs[n].check("MFAUC", n, v) for n, v in params.items() if n in specs}
         solver = plain.get("solver", self.solver)
-        chosen = default_solver(plain.get("loss", self.loss)) if solver == "auto" else solver
+        decide = (plain.get(n, getattr(self, n)) for n in DECIDES)
+        chosen = default_solver(*decide) if solver == "auto" else solver
         changed = settings.changes(self, params | plain, {"solver": chosen})
         dataclasses.replace(self, **changed)  # raises if the parts do not fit together
         for name, value in changed.items():
@@ -293,11 +288,6 @@ class MFAUC(Recommender, Declared):
         training = contents.training
         fitted = Fitted(contents.factors, training.get("history", []), training.get("stopped", ""))
         return cls(**restored)._keep(contents.train, fitted)
-
-
-def default_solver(loss: Loss) -> Solver:
-    """The solver for solver="auto": exact alternation for the square loss, else minibatches."""
-    return EXACT if isinstance(loss, Square) else SAMPLED
 
 
 def _in_order(order: np.ndarray | None, factors: Factors) -> Factors:

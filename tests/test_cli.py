@@ -11,7 +11,18 @@ import polars as pl
 import pytest
 from command import TINY, USERS, fails, home, no_fit, ratings, run, table, untouched_jax  # noqa: F401
 
-from mfauc_jax import Alternating, Auto, Continuation, Fixed, Minibatch, Watch, Weights, cli, data
+from mfauc_jax import (
+    Alternating,
+    Auto,
+    Continuation,
+    Dense,
+    Fixed,
+    Minibatch,
+    Watch,
+    Weights,
+    cli,
+    data,
+)
 from mfauc_jax.model import MFAUC
 from mfauc_jax.solvers import SOLVERS
 from mfauc_jax.training.watch import Watcher
@@ -38,7 +49,11 @@ def test_every_setting_is_an_option_with_its_default():
     for name in set().union(*parts) - {"average"}:
         assert f"--{name}" in whole
         assert f"--{name}" in short or name in Watch.specs()
-    for name, default in (("rank", 64), ("learning_rate", "0.3 or 0.05"), ("strength", 0.4)):
+    for name, default in (
+        ("rank", 64),
+        ("learning_rate", "0.3 or 0.02 or 0.05"),
+        ("strength", 0.4),
+    ):
         assert re.search(rf"--{name} X [^-]*\({default}\)", whole), name
     assert "--start_scale" in whole and "--average_eta" in whole
 
@@ -48,12 +63,15 @@ def test_every_setting_is_an_option_with_its_default():
     [
         (
             ("--learning_rate", "0.1"),
-            "belongs to Minibatch, Blockwise, Sequential, and the solver is Alternating",
+            "belongs to Minibatch, Blockwise, Dense, Sequential, and the solver is Alternating",
         ),
         (("--solver", "minibatch", "--blocks", "2"), "--blocks 2 belongs to Blockwise"),
         (("--reg", "0.1"), "belongs to Fixed, and the penalty is Auto: add --penalty fixed"),
         (("--penalty", "fixed", "--strength", "1"), "--strength 1.0 belongs to Auto"),
-        (("--beta", "2"), "--beta 2.0 belongs to Sigmoid, Logistic, and the loss is Square"),
+        (
+            ("--beta", "2"),
+            "--beta 2.0 belongs to Sigmoid, Logistic, Exponential, and the loss is Square",
+        ),
         (
             ("--loss", "logistic", "--beta", "-7"),
             "Logistic: beta = -7.0 must be a finite number > 0",
@@ -465,3 +483,15 @@ def test_advice_is_in_options_of_the_command(tmp_path):
     assert "is a folder" in fails("data", "describe", tmp_path)
     said = fails("data", "describe", "--dataset", "ml-1m", "--data_dir", tmp_path)
     assert "get it by `mfauc data download ml-1m` or https" in said
+
+
+def test_softmax_with_unit_rows_is_four_flags(home, tmp_path):
+    """The solver follows from them, and so do its own flags. Kills: an `auto` that looks at the loss alone."""
+    flags = ("--loss", "exponential", "--beta", "5", "--weighting", "log", "--penalty", "unit_rows")
+    out = ("--out", tmp_path / "m", "--num_items", "4", *TINY)
+    assert run("fit", home / "train.csv", *flags, *out).code == 0
+    model = MFAUC.load(tmp_path / "m")
+    assert model.chosen_solver == Dense(iterations=2, num_items=4) and model.loss.beta == 5.0
+    np.testing.assert_allclose(np.linalg.norm(model.factors_.V, axis=1), 1.0, rtol=1e-6)
+    refused = fails("fit", home / "train.csv", *flags, *out, "--solver", "alternating", code=2)
+    assert "length one" in refused or "belongs to Dense" in refused

@@ -136,3 +136,37 @@ def test_tanh_risk_equals_a_loop():
     )
     found = consistency.tanh_risk(losses.square_hinge, 2.0, jnp.asarray(s), eta, w)
     assert float(found) == pytest.approx(expected)
+
+
+def test_the_softmax_minimiser_is_the_log_odds_and_orders_like_eta():
+    """Kills: a softmax whose sum runs over g instead of g′, which has no such minimiser."""
+    for seed in range(3):
+        eta, w = random_world(seed, 5)
+        s = consistency.softmax_descent(eta, w, beta=2.0)
+        closed = consistency.softmax_minimiser(eta, beta=2.0)
+        np.testing.assert_allclose(s, closed - closed.mean(), atol=1e-6)
+        assert consistency.auc_risk(s, eta, w) == pytest.approx(consistency.bayes_risk(eta, w))
+        bounded = consistency.softmax_descent(eta, w, beta=2.0, c=3.0)
+        assert consistency.misordered(bounded, eta) == 0
+
+
+def list_orders(x, p, **how):
+    """Pairs of items that the softmax of lists orders against E[x_j]: what the expected DCG sorts by."""
+    s = consistency.softmax_of_lists(x, p, **how)
+    return consistency.misordered(s, np.round(consistency.gains(x, p), 9))
+
+
+def test_softmax_of_lists_sorts_by_relevance_if_items_are_independent_or_positives_stay_in():
+    """Kills: users weighted alike when the positives stay in (then e^s ∝ E[x/N], another order)."""
+    rng = np.random.default_rng(0)
+    wrong = {"left out": 0, "kept": 0, "kept, users alike": 0}
+    for _ in range(6):
+        x, p = consistency.lists(rng.uniform(0.05, 0.95, 4))
+        assert list_orders(x, p / p.sum()) == 0
+        p = rng.dirichlet(np.ones(len(x))) + 0.01  # items that depend on each other
+        p = p / p.sum()
+        wrong["left out"] += list_orders(x, p) > 0
+        wrong["kept"] += list_orders(x, p, left_out=False) > 0
+        wrong["kept, users alike"] += list_orders(x, p, left_out=False, user_power=0.0) > 0
+    assert wrong["kept"] == 0 < wrong["kept, users alike"]
+    print(wrong)

@@ -16,7 +16,9 @@ from mfauc_jax.objective.weights import Weights
 BETA, RHO = 2.0, 0.7
 LOSSES = (losses.square_hinge, losses.square, losses.Sigmoid(beta=BETA), losses.Logistic(beta=BETA))
 WEIGHTINGS = (weightings.identity, weightings.Tanh(rho=RHO))
-CASES = [(loss, phi) for loss in LOSSES for phi in WEIGHTINGS]
+EXPONENTIAL = losses.Exponential(beta=BETA)
+SOFTMAX = ((EXPONENTIAL, weightings.Log()), (EXPONENTIAL, weightings.Log(c=3.0)))
+CASES = [(loss, phi) for loss in LOSSES for phi in WEIGHTINGS] + [*SOFTMAX]
 
 
 def named(part):
@@ -30,7 +32,15 @@ PLAIN = {  # the paper's formulas on Python floats, for the triple loop
     "logistic": lambda x: math.log(1 + math.exp(-BETA * x)),
     "identity": lambda x: x,
     "tanh": lambda x: math.tanh(RHO * x),
+    "exponential": lambda x: math.exp(-BETA * x),
 }
+
+
+def plain_weighting(phi):
+    """The formula on Python floats; the log's depends on whether it has a c."""
+    if not isinstance(phi, weightings.Log):
+        return PLAIN[phi.name]
+    return math.log if phi.c is None else lambda x: math.log(1 + phi.c * x)
 
 
 @jax.jit
@@ -51,7 +61,7 @@ def test_exact_is_the_triple_loop(loss, phi, dense, seed, tau, user_power):
     The row of zeros makes every p̂ < 1, so that six rows are usable in every example.
     """
     objective = equation.make(loss, phi, reg=0.3, spread=1.5)
-    plain = SimpleNamespace(loss=PLAIN[loss.name], weighting=PLAIN[phi.name])
+    plain = SimpleNamespace(loss=PLAIN[loss.name], weighting=plain_weighting(phi))
     X = quiet(dense)
     weights = Weights(tau, None, user_power).of(X)
     assert weights.usable.shape == (6,)
@@ -85,6 +95,10 @@ def test_ties_and_kinks_are_exact(phi):
         np.testing.assert_allclose(ours, theirs, atol=1e-12)
 
 
+def single(tree):
+    return jax.tree.map(lambda a: a.astype(jnp.float32) if a.dtype == float else a, tree)
+
+
 @pytest.mark.parametrize("loss", ["square", "square_hinge"])
 def test_float32_keeps_its_digits_far_from_zero(loss):
     """Scores shifted by 100 for every item: margins are the same, and so is θ (docs/derivations.md#centring)."""
@@ -96,9 +110,6 @@ def test_float32_keeps_its_digits_far_from_zero(loss):
     at = at._replace(U=at.U.at[:, 0].set(1.0), V=at.V.at[:, 0].add(100.0))
     plan = exact.plan(objective, X, weights)
     truth = exact.value_and_grad(objective, at, plan)
-
-    def single(tree):
-        return jax.tree.map(lambda a: a.astype(jnp.float32) if a.dtype == float else a, tree)
 
     value, grads = exact.value_and_grad(objective, single(at), single(plan))
     assert value.dtype == jnp.float32
@@ -131,3 +142,31 @@ def test_a_sweep_compiles_once():
         objective = equation.make(*formulas, reg=reg)
         exact.value_and_grad(objective, at, exact.plan(objective, X, weights))
     assert exact.value_and_grad.made == before + 1
+
+
+def test_softmax_is_finite_in_float32_where_the_exponential_overflows():
+    """Kills: exp before the log. Margins reach 40 at β = 10, and exp(400) is inf in float32."""
+    rng = np.random.default_rng(1)
+    X = quiet(rng.random((5, 30)) < 0.3)
+    weights, at = single((Weights.paper().of(X), random_factors(0, X, scale=4.0)))
+    for phi in (weightings.Log(), weightings.Log(c=30.0)):
+        objective = equation.make(losses.Exponential(beta=10.0), phi)
+        plan = single(exact.plan(objective, X, weights))
+        value, grads = exact.value_and_grad(objective, at, plan)
+        slow = jax.grad(equation.value, 1)(objective, at, sampling.everything(X, weights))
+        assert np.isfinite(value) and value > 1  # most users have a negative above a positive
+        for ours, theirs in zip(grads, slow, strict=True):
+            assert np.isfinite(ours).all()
+            np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3)
+
+
+def test_one_log_sum_exp_per_user():
+    """Cost: no array of positives × items is made. Kills: evaluating softmax by blocks of pairs."""
+    X = quiet(np.random.default_rng(0).random((4, 512)) < 0.5)
+    weights, at = Weights.paper().of(X), random_factors(0, X)
+    objective = equation.make(EXPONENTIAL, weightings.Log(c=2.0))
+    plan = exact.plan(objective, X, weights)
+    program = str(jax.make_jaxpr(exact.value_and_grad)(objective, at, plan))
+    longest = max(block[1].shape[-1] for block in plan.blocks)
+    assert longest > 200 and f"{longest},512]" not in program and f"512,{longest}]" not in program
+    assert "while" not in program and "argsort" not in program

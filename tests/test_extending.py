@@ -82,7 +82,7 @@ def test_a_loss_is_its_function(ratings, tmp_path):
 
 
 def test_a_loss_in_the_library_is_a_class_with_its_numbers(ratings, tmp_path):
-    class Exponential(losses.Loss):
+    class Shifted(losses.Loss):
         """exp(−βx), a toy."""
 
         beta: float = number(1.0, above=0, help="β")
@@ -92,12 +92,12 @@ def test_a_loss_in_the_library_is_a_class_with_its_numbers(ratings, tmp_path):
             return jnp.exp(-self.beta * jnp.clip(x, -10, 10)) + self.shift
 
     out = ("--out", tmp_path / "m", "--rank", 2, "--iterations", 2)
-    flags = ("--loss", "exponential", "--beta", 0.5, "--shift", 0.25)
+    flags = ("--loss", "shifted", "--beta", 0.5, "--shift", 0.25)
     command("fit", ratings, *out, *flags, "--quiet")
-    assert mf.MFAUC.load(tmp_path / "m").loss == Exponential(beta=0.5, shift=0.25)
+    assert mf.MFAUC.load(tmp_path / "m").loss == Shifted(beta=0.5, shift=0.25)
     assert "| `shift` | `0.0` |" in docs().settings("parts")
-    with pytest.raises(ValueError, match=r"Exponential: shift = -1 must be .* ≥ 0"):
-        Exponential(shift=-1)
+    with pytest.raises(ValueError, match=r"Shifted: shift = -1 must be .* ≥ 0"):
+        Shifted(shift=-1)
 
 
 def test_a_metric_is_its_formula(ratings, tmp_path):

@@ -259,7 +259,7 @@ def test_garbage_is_refused(cls, name, spec):
         (
             lambda: MFAUC(loss=weightings.Tanh()),
             TypeError,
-            "MFAUC: loss = Tanh() must be one of square_hinge, square, sigmoid, logistic (or an object of the family Loss)",
+            "MFAUC: loss = Tanh() must be one of square_hinge, square, sigmoid, logistic, exponential (or an object of the family Loss)",
         ),
         (lambda: MFAUC(loss=two), TypeError, "two cannot be evaluated on a number: "),
         (lambda: MFAUC(loss=print), TypeError, "print(0.0) is None: it must be one real number"),
@@ -302,7 +302,7 @@ def test_garbage_is_refused(cls, name, spec):
         (
             lambda: mf.Alternating(learning_rate=1.0),
             TypeError,
-            "it belongs to Minibatch(learning_rate=1.0), Blockwise(learning_rate=1.0), Sequential(",
+            "it belongs to Minibatch(learning_rate=1.0), Blockwise(learning_rate=1.0), Dense(learning_rate=1.0), Sequential(",
         ),
         (lambda: mf.Minibatch(1, iterations=2), TypeError, "multiple values for argument"),
         (lambda: mf.Averaging(1, 2.0, 3, 4), TypeError, "positional arguments"),
@@ -406,6 +406,8 @@ def accepted(cls, spec):
         own = dict(spec.base.registry)
         if cls is MFAUC and spec.base is base.Solver:  # whose loss is the square
             del own["continuation"]
+        if cls is MFAUC and spec.base is weightings.Weighting:  # the pure log refuses the square
+            del own["log"]
         found = [*own, *own.values(), *(part() for part in own.values()), *spec.others]
         found += [] if own else [spec.base, spec.base()]
         found += [soft, partial(soft, beta=2.0)] if spec.base is losses.Loss else []
@@ -483,7 +485,12 @@ def good_models(draw):
     solvers = [mf.Minibatch, mf.Sequential, mf.FullBatch, mf.Blockwise]
     solvers += [mf.Alternating] if given["loss"] == "square" else [mf.Continuation]
     optional["solver"] = st.just("auto") | st.sampled_from(solvers).flatmap(good_settings)
-    return MFAUC(**given, **draw(st.fixed_dictionaries({}, optional=optional)))
+    given |= draw(st.fixed_dictionaries({}, optional=optional))
+    if isinstance(given.get("penalty"), mf.UnitRows):  # few solvers keep unit rows
+        given["solver"] = draw(st.sampled_from([mf.Dense, mf.FullBatch]).flatmap(good_settings))
+    if isinstance(given.get("weighting"), weightings.Log):  # the pure log wants a loss above 0
+        given["weighting"] = weightings.Log(c=2.0)
+    return MFAUC(**given)
 
 
 ANY = st.sampled_from([cls for cls in CLASSES if cls is not MFAUC]).flatmap(good_settings)

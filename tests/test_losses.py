@@ -91,3 +91,27 @@ def test_your_own_loss_is_one_function():
     assert (loss.name, loss.beta) == ("exponential", 2.0)
     with pytest.raises(TypeError, match=r"3.0 is not a Loss"):
         equation.make(3.0)
+
+
+def test_the_log_is_the_limit_of_log_one_plus_cx_and_the_identity_the_other():
+    x = jnp.array([0.01, 0.3, 2.0])
+    large, small = 1e6, 1e-8
+    np.testing.assert_allclose(
+        weightings.Log(c=large)(x) - np.log(large), weightings.Log()(x), atol=2e-4
+    )
+    np.testing.assert_allclose(weightings.Log(c=small)(x) / small, x, rtol=1e-6)
+    for phi in (weightings.Log(), weightings.Log(c=3.0)):  # of_log(z) = φ(eᶻ)
+        np.testing.assert_allclose(phi.of_log(jnp.log(x)), phi(x), rtol=1e-10)
+
+
+def test_log_mean_exp_leaves_out_items_of_weight_zero_and_survives_none():
+    """Kills: 0 · exp(large) = nan, and −inf where every weight is 0."""
+    x, g = jnp.array([1.0, 1e5, 2.0]), jnp.array([0.25, 0.0, 0.75])
+    value, slope = jax.value_and_grad(equation.log_mean_exp)(x, g)
+    truth = np.log(0.25 * np.exp(1.0) + 0.75 * np.exp(2.0))
+    assert float(value) == pytest.approx(truth)
+    np.testing.assert_allclose(
+        slope, [0.25 * np.exp(1 - truth), 0.0, 0.75 * np.exp(2 - truth)], rtol=1e-6
+    )
+    value, slope = jax.value_and_grad(equation.log_mean_exp)(x, jnp.zeros(3))
+    assert np.isfinite(value) and (slope == 0).all()

@@ -177,7 +177,11 @@ def test_scores_that_are_all_zero_are_said(penalty, named):
         (lambda: mf.MFAUC(rank=0), ValueError, "MFAUC: rank = 0 must be a whole number ≥ 1"),
         (lambda: mf.MFAUC(loss="squar"), ValueError, "did you mean 'square"),
         (lambda: mf.MFAUC(solver="altrnating"), ValueError, "did you mean 'alternating'"),
-        (lambda: mf.MFAUC(penalty="fixd"), ValueError, "one of fixed, auto .did you mean 'fixed'"),
+        (
+            lambda: mf.MFAUC(penalty="fixd"),
+            ValueError,
+            "one of fixed, unit_rows, auto .did you mean 'fixed'",
+        ),
         (lambda: mf.MFAUC(start="zeros"), ValueError, "start = 'zeros' must be one of gaussian"),
         (lambda: mf.MFAUC(reg=0.1), TypeError, r"no field 'reg' .*it belongs to Fixed\(reg=0.1\)"),
         (lambda: mf.MFAUC(rang=3), TypeError, "did you mean 'rank'"),

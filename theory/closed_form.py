@@ -41,6 +41,11 @@ def sigmoid(loss: losses.Sigmoid, x):
     return loss.beta * jnp.exp(-loss.beta * x) / (1 + jnp.exp(-loss.beta * x)) ** 2
 
 
+def exponential(loss: losses.Exponential, x):
+    """β e^(−βx); not in the paper."""
+    return loss.beta * jnp.exp(-loss.beta * x)
+
+
 def printed_sigmoid(loss: losses.Sigmoid, x):
     """β σ(βx)², as printed (E3)."""
     return loss.beta / (1 + jnp.exp(-loss.beta * x)) ** 2
@@ -57,17 +62,24 @@ def tanh(weighting: weightings.Tanh, x):
     return weighting.rho * (1 - jnp.tanh(weighting.rho * x) ** 2)
 
 
+def log(weighting: weightings.Log, x):
+    """c/(1 + cx), or 1/x for the pure log; not in the paper."""
+    return 1 / x if weighting.c is None else weighting.c / (1 + weighting.c * x)
+
+
 Slopes = dict[type[Loss], Callable[[Any, Any], Any]]
 SLOPES: Slopes = {  # h(γ) = −L′(γ)
     losses.SquareHinge: square_hinge,
     losses.Square: square,
     losses.Logistic: logistic,
     losses.Sigmoid: sigmoid,
+    losses.Exponential: exponential,
 }
 PRINTED_SLOPES: Slopes = SLOPES | {losses.Sigmoid: printed_sigmoid}
 STEEPNESS: dict[type[Weighting], Callable[[Any, Any], Any]] = {  # φ′(C)
     weightings.Identity: identity,
     weightings.Tanh: tanh,
+    weightings.Log: log,
 }
 
 
@@ -85,6 +97,10 @@ HAS_BETA = (losses.Logistic, losses.Sigmoid)
 
 def printed(objective: Objective) -> Form | None:
     """The paper's form for this loss and φ, or None where it gives none."""
+    if isinstance(objective.loss, losses.Exponential) or isinstance(
+        objective.weighting, weightings.Log
+    ):
+        return None
     if not isinstance(objective.loss, HAS_BETA):
         return CORRECTED  # Eqs 4–5 and the tanh pair are right as printed
     if isinstance(objective.weighting, weightings.Tanh):
@@ -94,7 +110,7 @@ def printed(objective: Objective) -> Form | None:
 
 def misprints(objective: Objective) -> dict[str, Form]:
     """The corrected form with one misprint put back, by erratum."""
-    if not isinstance(objective.loss, HAS_BETA) or isinstance(objective.weighting, weightings.Tanh):
+    if not isinstance(objective.loss, HAS_BETA) or printed(objective) is None:
         return {}
     found = {"E1": Form(sign=-1.0), "E2": Form(reg_rows="n")}
     return found | (
@@ -103,10 +119,10 @@ def misprints(objective: Objective) -> dict[str, Form]:
 
 
 def formula_of(part: Any, formulas: dict) -> Callable[[Any, Any], Any]:
-    """The formula for a loss or a weighting of the paper; a ValueError for any other."""
+    """The formula for a loss or a weighting that has one here; a ValueError for any other."""
     if type(part) not in formulas:
         known = ", ".join(kind.name for kind in formulas)
-        raise ValueError(f"the paper has no derivative of {part.name}: choose from {known}")
+        raise ValueError(f"there is no closed form for {part.name}: choose from {known}")
     return formulas[type(part)]
 
 

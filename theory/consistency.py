@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
-from mfauc_jax.objective import losses
+from mfauc_jax.objective import equation, losses, weightings
+from mfauc_jax.objective.equation import Objective
 
 
 def pair_weights(eta: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -221,3 +222,85 @@ def tanh_grid_minimiser(
     order = np.argsort(eta)
     correct = (np.diff(s[:, order], axis=1) > 0).all(1)
     return float(values.min()), float(values[correct].min()), s[values.argmin()]
+
+
+# --- The softmax loss, which the paper has not (docs/derivations.md#softmax) --------------------
+
+
+def softmax_minimiser(eta: np.ndarray, beta: float = 1.0) -> np.ndarray:
+    """argmin_s log Σ_y g'_y exp(βs_y) − β Σ_y g_y s_y = log(η/(1 − η))/β, up to a constant.
+
+    The gradient is zero where g' exp(βs) ∝ g, and g/g' ∝ η/(1 − η): increasing in η, whatever w.
+    """
+    return np.log(eta / (1 - eta)) / beta
+
+
+def softmax_descent(
+    eta: np.ndarray, weights: np.ndarray, beta: float = 1.0, c: float | None = None
+) -> np.ndarray:
+    """The minimiser of Σ_y g_y φ(Σ_y' g'_y' exp(−β(s_y − s_y'))), φ = log or log(1 + cx), by BFGS."""
+    objective = Objective(losses.Exponential(beta=beta), weightings.Log(c=c))
+    g, g_neg = (jnp.asarray(part / part.sum()) for part in (weights * eta, weights * (1 - eta)))
+
+    def risk(s):
+        return g @ equation.softmax_losses(objective, s, s, g_neg)
+
+    return _descend(risk, len(eta))
+
+
+def softmax_slopes(s: np.ndarray, eta: np.ndarray, weights: np.ndarray, beta: float = 1.0) -> float:
+    """The largest Σ |∂/∂s| of one list: positives and negatives are other items, one positive at a time."""
+    objective = Objective(losses.Exponential(beta=beta), weightings.Log())
+    g_neg = weights * (1 - eta)
+
+    def summand(s_pos, s_neg):
+        return equation.softmax_losses(objective, s_pos[None], s_neg, jnp.asarray(g_neg))[0]
+
+    slopes = [jax.grad(summand, (0, 1))(jnp.asarray(x), jnp.asarray(s)) for x in s]
+    return max(float(abs(own) + abs(others).sum()) for own, others in slopes)
+
+
+def lists(eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Every 0/1 list of items with both a relevant and an irrelevant one, and its probability if η is independent."""
+    x = np.array(list(itertools.product((0.0, 1.0), repeat=len(eta))))[1:-1]
+    return x, np.prod(np.where(x > 0, eta, 1 - eta), axis=1)
+
+
+def softmax_of_lists(
+    x: np.ndarray, probability: np.ndarray, left_out: bool = True, user_power: float = 1.0
+) -> np.ndarray:
+    """The minimiser of E[N^user_power Σ_p (log(Σ_q exp(s_q) + exp(s_p)) − s_p)/N] over random lists x.
+
+    q runs over the irrelevant items; unless the positives are `left_out`, the sum is over all items instead. Without
+    the exp(s_p) a list's loss may fall for ever, since the world of finite lists has no item that is both.
+    """
+    N = x.sum(1)
+    share = jnp.asarray(probability * N**user_power / (probability @ N**user_power))
+    g = jnp.asarray(x / N[:, None])
+    irrelevant, everything = jnp.asarray(1 - x), jnp.ones(x.shape)
+
+    def risk(s):
+        if not left_out:
+            return share @ (equation.log_mean_exp(s, everything) - g @ s)
+        z = equation.log_mean_exp(s, irrelevant)[:, None] - s[None, :]
+        return share @ (g * jax.nn.softplus(z)).sum(1)
+
+    return _descend(risk, x.shape[1])
+
+
+def gains(x: np.ndarray, probability: np.ndarray, normalised: bool = False) -> np.ndarray:
+    """E[x_j], or E[x_j / ideal DCG(x)]: sorting by it maximises the expected DCG, or NDCG."""
+    ideal = np.cumsum(1 / np.log2(np.arange(x.shape[1]) + 2))[x.sum(1).astype(int) - 1]
+    return probability @ (x / ideal[:, None] if normalised else x)
+
+
+def _descend(risk: Callable, count: int) -> np.ndarray:
+    slope = jax.jit(jax.value_and_grad(risk))
+    answer = scipy.optimize.minimize(
+        lambda s: tuple(np.asarray(a) for a in slope(jnp.asarray(s))),
+        np.zeros(count),
+        jac=True,
+        method="BFGS",
+        options={"gtol": 1e-9, "maxiter": 2000},
+    )
+    return answer.x - answer.x.mean()

@@ -126,6 +126,22 @@ def tanh_weighting() -> list[Statement]:
     ]
 
 
+def softmax() -> list[Statement]:
+    """Beyond the paper: the exponential loss under the log (docs/derivations.md#softmax)."""
+    off, wrong, slope = 0.0, 0, 0.0
+    for eta, w in worlds(5):
+        s = consistency.softmax_descent(eta, w, beta=2.0)
+        closed = consistency.softmax_minimiser(eta, beta=2.0)
+        off = max(off, np.abs(s - closed + closed.mean()).max())
+        wrong += consistency.misordered(consistency.softmax_descent(eta, w, beta=2.0, c=3.0), eta)
+        slope = max(slope, consistency.softmax_slopes(s, eta, w, beta=2.0))
+    return [
+        at_most("softmax", "minimiser minus log(η/(1 − η))/β", off, 0.0, tolerance=1e-6),
+        at_most("softmax", "log(1 + 3x) of the exponential: misordered pairs", wrong, 0),
+        at_most("softmax", "Σ |∂/∂s| of one user ≤ 2β, β = 2", slope, 4.0, tolerance=1e-9),
+    ]
+
+
 def mann_whitney(s: np.ndarray, x: np.ndarray) -> float:
     """The AUC of one user from the ranks of its positives."""
     positives, negatives = x.sum(), (~x).sum()
@@ -161,5 +177,6 @@ CHECKS = [
     square_loss,
     theorem_3_2_sigmoid,
     tanh_weighting,
+    softmax,
     multi_user_auc,
 ]

@@ -2,9 +2,9 @@
 
     python -m theory.verify_gradients [--json=FILE] [--seed=0]
 
-One row for each loss × φ × τ′. Exit 0 only if autodiff, central differences, the exact fast route
-and the corrected closed forms agree to 1e-8 in float64, every misprint (E1, E2, E3, E5) shows as one,
-and the sampled gradients are unbiased for φ = identity.
+One row for each loss × φ × τ′, and some for the softmax loss, which the paper has not. Exit 0 only if
+autodiff, central differences, the exact fast route and the corrected closed forms agree to 1e-8 in
+float64, every misprint (E1, E2, E3, E5) shows as one, and the sampled gradients are unbiased for φ = identity.
 """
 
 import argparse
@@ -83,6 +83,19 @@ def cases() -> list[tuple[Loss, Weighting, float]]:
     phis = (weightings.identity, weightings.Tanh(rho=0.7))
     by_name = function_class.paper_losses(beta=2.0)
     return list(itertools.product(by_name.values(), phis, (0.0, 0.7)))
+
+
+def further_cases() -> list[tuple[Loss, Weighting, float]]:
+    """The members that the paper has not: the exponential loss and the log, together the softmax loss."""
+    pairs = [(losses.Exponential(beta=2.0), weightings.Log(c=c)) for c in (None, 3.0)]
+    alone = [
+        (
+            losses.Exponential(beta=0.5),
+            weightings.identity,
+        ),  # β small: differences lose digits of e^30
+        (losses.Logistic(beta=2.0), weightings.Log(c=3.0)),
+    ]
+    return [(*pair, tau) for pair in [*pairs, *alone] for tau in (0.0, 0.7)]
 
 
 def check(loss: Loss, weighting: Weighting, tau: float, X: Interactions, at: Factors) -> dict:
@@ -273,7 +286,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
     X, at = toy(args.seed)
-    rows = [check(*case, X, at) for case in cases()]
+    rows = [check(*case, X, at) for case in cases() + further_cases()]
     masses = check_masses(X, at)
     samples = check_sampling(X, at, args.seed) + check_tanh_bias(X, at, args.seed)
     report(rows, masses, samples)

@@ -14,7 +14,8 @@ from mfauc_jax._core import registry
 from mfauc_jax._core.fields import Spec
 from mfauc_jax._core.settings import Declared, Settings
 from mfauc_jax.cli.output import UsageError
-from mfauc_jax.model import MFAUC, default_solver
+from mfauc_jax.model import MFAUC
+from mfauc_jax.solvers.base import DECIDES, default_solver
 
 PRESETS = {"default": MFAUC, "paper": MFAUC.paper, "authors": MFAUC.authors}
 
@@ -179,7 +180,7 @@ def _taken(owner: Any, unused: dict[str, Any], prefix: str) -> dict[str, Any]:
             continue
         part = changes.get(name, getattr(owner, name))
         if part == "auto":
-            part = default_solver(changes.get("loss", owner.loss))
+            part = default_solver(*(changes.get(n, getattr(owner, n)) for n in DECIDES))
         part_changes = _taken(part, unused, f"{name}_" if part.prefixed else "")
         if part_changes:
             changes[name] = part.replace(**part_changes)

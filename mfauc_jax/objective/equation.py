@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.objective import losses, sampling, weightings
 from mfauc_jax.objective.losses import Loss
-from mfauc_jax.objective.penalties import by_row
+from mfauc_jax.objective.penalties import Sphere, by_row
 from mfauc_jax.objective.sampling import Pairs, Sample
 from mfauc_jax.objective.weightings import Weighting
 
@@ -53,8 +53,16 @@ def make(
 def check_pair(loss: Loss, weighting: Weighting) -> None:
     """Raise ValueError for tanh over a loss that goes below 0, where tanh's slope grows with the loss (E4).
 
-    The paper's losses are ≥ 0 and are not evaluated: a model may be made before JAX knows its devices.
+    The same for the log, and for the pure log over a loss that may be 0. The paper's losses are ≥ 0 and are not
+    evaluated: a model may be made before JAX knows its devices.
     """
+    if isinstance(weighting, weightings.Log) and not isinstance(loss, losses.Exponential):
+        lowest = loss(jnp.linspace(-50.0, 50.0, 101)).min()
+        if not isinstance(lowest, Tracer) and not _fits_log(weighting, float(lowest)):
+            raise ValueError(
+                f"log needs a loss that is above 0, but {loss.name} reaches {float(lowest):.3g}: "
+                "use Log(c=1.0), which is log(1 + x), or the loss exponential"
+            )
     if not isinstance(weighting, weightings.Tanh) or type(loss) in losses.PAPER_LOSSES.values():
         return
     probe = loss(jnp.linspace(-50.0, 50.0, 101))
@@ -63,6 +71,54 @@ def check_pair(loss: Loss, weighting: Weighting) -> None:
             f"tanh needs a loss that is never negative, but {loss.name} reaches "
             f"{float(probe.min()):.3g}: shift it up, as losses.Sigmoid does (theory/README.md, E4)"
         )
+
+
+def is_softmax(objective: Objective) -> bool:
+    """Whether L is the exponential and φ the log: the softmax loss, which is evaluated through a log-sum-exp."""
+    return isinstance(objective.loss, losses.Exponential) and isinstance(
+        objective.weighting, weightings.Log
+    )
+
+
+def softmax_losses(
+    objective: Objective,
+    s_pos: Float[Array, "P"],
+    s_neg: Float[Array, "Q"],
+    g_neg: Float[Array, "Q"] | Float[Array, "P Q"],
+) -> Float[Array, "P"]:
+    """φ(Σ_q g′ exp(−β(s_p − s_q))) = φ(exp(log Σ_q g′ exp(βs_q) − βs_p)) of the softmax loss, without overflow.
+
+    One log-sum-exp serves all positives, unless g′ differs by pair (docs/derivations.md#softmax).
+    """
+    loss, weighting = objective.loss, objective.weighting
+    assert isinstance(loss, losses.Exponential) and isinstance(weighting, weightings.Log)
+    return weighting.of_log(log_mean_exp(loss.beta * s_neg, g_neg) - loss.beta * s_pos)
+
+
+def log_mean_exp(x: Float[Array, "Q"], g: Float[Array, "*P Q"]) -> Float[Array, "*P"]:
+    """log Σ_q g_q exp(x_q) for g ≥ 0; where every g is 0, a very negative constant with gradient 0."""
+    x = jnp.broadcast_to(x, g.shape)
+    top = jax.lax.stop_gradient(jnp.where(g > 0, x, -jnp.inf).max(-1))
+    top = jnp.where(jnp.isfinite(top), top, 0.0)
+    sums = (g * jnp.exp(jnp.where(g > 0, x - top[..., None], 0.0))).sum(-1)
+    return jnp.log(jnp.maximum(sums, jnp.finfo(x.dtype).tiny)) + top
+
+
+def check_bounded(objective: Objective) -> None:
+    """Raise ValueError for the softmax loss with the pure log unless the rows have unit length.
+
+    Once a user's positives are above all negatives, log Σ_q g′ exp(βs_q) − βs_p falls linearly in the scores, and they
+    are products of U and V: no λ below β or so holds them.
+    """
+    pure = isinstance(objective.weighting, weightings.Log) and objective.weighting.c is None
+    if pure and is_softmax(objective) and not isinstance(objective.reg, Sphere):
+        raise ValueError(
+            "softmax with the pure log is not bounded below: use penalty=UnitRows() or weighting=Log(c=1000.0)"
+        )
+
+
+def _fits_log(weighting: weightings.Log, lowest: float) -> bool:
+    return lowest > 0 if weighting.c is None else lowest >= 0
 
 
 def user_risk(
@@ -101,7 +157,12 @@ def user_risk(
         rank_loss = (pairs.pos_neg * objective.loss(margin)) @ g_neg
         squared_gap = pairs.neg_neg * (s_neg[:, None] - s_neg[None, :]) ** 2
         variance = 0.5 * g_neg @ squared_gap @ g_neg
-    return g_pos @ objective.weighting(rank_loss) + 0.5 * spread * spread_scale * variance
+    if is_softmax(objective):  # then the compiler drops `rank_loss`, which might overflow
+        g_pair = g_neg if pairs is None else pairs.pos_neg * g_neg[None, :]
+        weighted = softmax_losses(objective, V_pos @ u, s_neg, g_pair)
+    else:
+        weighted = objective.weighting(rank_loss)
+    return g_pos @ weighted + 0.5 * spread * spread_scale * variance
 
 
 def penalty(objective: Objective, factors: Factors) -> Float[Array, ""]:
@@ -154,10 +215,15 @@ def item_risk(
 
     def one(s, s_pos, s_neg, g_pos, g_neg, spread):
         own, others = g_neg[0], g_neg[1:]
-        as_positive = g_pos[0] * objective.weighting((objective.loss(s - s_neg) * others).sum())
-        rank_loss = (objective.loss(s_pos[:, None] - s_neg[None, :]) * others[None, :]).sum(1)
-        rank_loss = rank_loss + own * objective.loss(s_pos - s)
-        as_negative = (g_pos[1:] * objective.weighting(rank_loss)).sum()
+        if is_softmax(objective):
+            as_positive = g_pos[0] * softmax_losses(objective, s[None], s_neg, others)[0]
+            weighted = softmax_losses(objective, s_pos, jnp.append(s, s_neg), g_neg)
+            as_negative = (g_pos[1:] * weighted).sum()
+        else:
+            as_positive = g_pos[0] * objective.weighting((objective.loss(s - s_neg) * others).sum())
+            rank_loss = (objective.loss(s_pos[:, None] - s_neg[None, :]) * others[None, :]).sum(1)
+            rank_loss = rank_loss + own * objective.loss(s_pos - s)
+            as_negative = (g_pos[1:] * objective.weighting(rank_loss)).sum()
         mean = (others * s_neg).sum() + own * s
         variance = (others * (s_neg - mean) ** 2).sum() + own * (s - mean) ** 2
         return as_positive + as_negative + 0.5 * spread * sample.spread_scale * variance

@@ -3,6 +3,7 @@
 | loss          | how                                                      | cost of value and gradient    |
 | square        | first and second moments (docs/derivations.md#moments)   | O(nnz k + (m + n) k²)         |
 | square hinge  | positives sorted, negatives bucketed                     | O(n (k + log N_i)) per user   |
+| softmax       | one log-sum-exp per user (docs/derivations.md#softmax)   | O(n k) per user               |
 | any other     | blocks of (positive, all items)                          | O(n (k + N_i)) per user       |
 
 Every φ, g, g′, user weight and spread penalty is supported. Users are streamed in blocks, so memory does not
@@ -107,6 +108,9 @@ def _block_risk(objective, weights, U, V, block):
         mean = g_neg @ s
         # margins do not change, and float32 keeps its digits (docs/derivations.md#centring)
         s = s - mean
+        if equation.is_softmax(objective):
+            weighted = equation.softmax_losses(objective, s[items], s, g_neg)
+            return g @ weighted + 0.5 * spread * (g_neg @ s**2)
         s_pos, g_pos = _sorted(s[items], g)
         rank_loss = rank_losses(objective.loss, s_pos, s, g_neg)
         return g_pos @ objective.weighting(rank_loss) + 0.5 * spread * (g_neg @ s**2)

@@ -74,6 +74,20 @@ class Logistic(Loss):
         return jax.nn.softplus(-self.beta * x)  # stable for large |βx|; log(sigmoid) is not
 
 
+class Exponential(Loss):
+    """exp(−βx), β the inverse of softmax's temperature. Consistent with AUC (Thm 3.1).
+
+    Under the weighting `log` it is the softmax loss, which is evaluated through a log-sum-exp
+    (docs/derivations.md#softmax). Under any other weighting float32 overflows for βx < −88.
+    """
+
+    beta: float = number(1.0, above=0, help="β, the inverse temperature")
+
+    def __call__(self, x):
+        """exp(−βx)."""
+        return jnp.exp(-self.beta * x)
+
+
 square_hinge, square, sigmoid, logistic = SquareHinge(), Square(), Sigmoid(), Logistic()
 PAPER_LOSSES: dict[str, type[Loss]] = {
     loss.name: loss for loss in (SquareHinge, Square, Sigmoid, Logistic)

@@ -1,6 +1,6 @@
 """λ and σ: the strengths of the penalties of Eq. 3, given or computed from the shape of the data."""
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,8 +22,19 @@ class Reg(NamedTuple):
     item: Any  # a number, or [n]
 
 
+class Sphere(NamedTuple):
+    """Takes the place of λ where every row of U and V has length one; it has no numbers."""
+
+
+def unit_rows(F: Any) -> Any:
+    """The rows divided by their lengths; a row of zeros stays as it is."""
+    squares = (F**2).sum(1, keepdims=True)
+    return F / jnp.sqrt(jnp.where(squares > 0, squares, 1.0))
+
+
 def by_row(reg: Any, num_users: int, num_items: int) -> Reg:
-    """λ as a Reg of arrays, [m] and [n]."""
+    """λ as a Reg of arrays, [m] and [n]; zeros for a Sphere."""
+    reg = 0.0 if isinstance(reg, Sphere) else reg
     reg = reg if isinstance(reg, Reg) else Reg(reg, reg)
     return Reg(jnp.broadcast_to(reg.user, (num_users,)), jnp.broadcast_to(reg.item, (num_items,)))
 
@@ -31,12 +42,14 @@ def by_row(reg: Any, num_users: int, num_items: int) -> Reg:
 class Strengths(NamedTuple):
     """The strengths of both penalties, as an Objective takes them."""
 
-    reg: Any  # λ: a number or a Reg
+    reg: Any  # λ: a number, a Reg or a Sphere
     spread: Any  # σ − 1: a number or [m]
 
 
 class Penalty(Settings, registry=PENALTIES):
     """The family of penalties: rules that give λ and the strength of the spread penalty."""
+
+    sphere: ClassVar[bool] = False  # whether the rows of U and V have length one
 
     def of(
         self,
@@ -66,6 +79,21 @@ class Fixed(Penalty):
         """The given λ and σ − 1, whatever the data."""
         del X, weights, new
         return Strengths(self.reg, self.spread)
+
+
+class UnitRows(Penalty):
+    """Every row of U and V has length one, so scores are cosines in [−1, 1]; no λ, no spread penalty.
+
+    On long-tail data this takes popularity out of the lengths of the items (docs/derivations.md#unit-rows). On the
+    sphere a ridge is a constant. Meant for losses with a β, which sets the range of the margins β(s_p − s_q).
+    """
+
+    sphere = True
+
+    def of(self, X, weights, new=None) -> Strengths:
+        """The sphere, whatever the data."""
+        del X, weights, new
+        return Strengths(Sphere(), 0.0)
 
 
 class Auto(Penalty):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from mfauc_jax._core import functions
@@ -47,6 +48,25 @@ class Tanh(Weighting):
     def __call__(self, x):
         """tanh(ρx)."""
         return jnp.tanh(self.rho * x)
+
+
+class Log(Weighting):
+    """φ(x) = log(1 + cx), or the pure log x without c: positives near the top have much the larger slope.
+
+    As c → 0, φ(x)/c becomes the identity; as c → ∞, φ(x) − log c becomes log x.
+    With the loss `exponential` the pure log is the softmax loss, Σ_p g (log Σ_q g′ exp(βs_q) − βs_p)
+    (docs/derivations.md#softmax). The pure log needs a loss that is never 0, and is not bounded below.
+    """
+
+    c: float | None = number(None, above=0, optional=True, help="c of log(1 + cx); None: log x")
+
+    def __call__(self, x):
+        """log(1 + cx), or log x."""
+        return jnp.log(x) if self.c is None else jnp.log1p(self.c * x)
+
+    def of_log(self, z):
+        """φ(eᶻ), which does not overflow: z, or softplus(z + log c)."""
+        return z if self.c is None else jax.nn.softplus(z + jnp.log(self.c))
 
 
 identity, tanh = Identity(), Tanh()

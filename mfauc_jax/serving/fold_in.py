@@ -5,13 +5,18 @@
 over all pairs. For the square loss f is a quadratic, and its k × k system is made from moments
 (docs/derivations.md#moments) in O(N_i k²) and solved. Other losses take Newton steps, which are halved where f would
 rise. For a convex L and φ = identity, f is λ_i/w_i-strongly convex, so f(u) − min f ≤ |∇f|² / (2 λ_i/w_i): this bound
-is the returned `gap`. Otherwise a step is the gradient, preconditioned by the convex part of the curvature.
+is the returned `gap`. The softmax loss is convex in u too. Otherwise a step is the gradient, preconditioned by the
+convex part of the curvature.
+
+Where the rows have unit length, u moves on the sphere, where f is not convex: gradient steps from the direction of
+−∇f(0), each back to length one, longer after a fall and shorter after a rise (docs/derivations.md#unit-rows). There is
+no bound, and `gap` is nan.
 """
 
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +28,9 @@ from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation, losses, weightings
 from mfauc_jax.objective.equation import Objective
-from mfauc_jax.objective.penalties import Reg, by_row
+from mfauc_jax.objective.penalties import Reg, Sphere, by_row
 from mfauc_jax.objective.weights import PairWeights
+from mfauc_jax.serving import descent
 
 BUDGET = 2**21  # numbers in the largest temporary array of a block: 8 MB in float32
 
@@ -45,14 +51,6 @@ class Block(NamedTuple):
     neg_mass: Float[Array, "b"]
     spread: Float[Array, "b"]
     ridge: Float[Array, "b"]  # λ_i/w_i
-
-
-class Local(NamedTuple):
-    """f, ∇f and the convex part of ∇²f at some u, for the users of a block."""
-
-    value: Any  # [b]
-    gradient: Any  # [b, k]
-    hessian: Any  # [b, k, k]
 
 
 def fold_in(
@@ -80,21 +78,24 @@ def fold_in(
     m, n = new_users.shape
     if n != V.shape[0]:
         raise ValueError(f"the new users' matrix has {n} columns, the model {V.shape[0]} items")
+    sphere = isinstance(objective.reg, Sphere)
     reg = objective.reg.user if isinstance(objective.reg, Reg) else objective.reg
     for name, number in (("reg", reg), ("spread", objective.spread)):
-        if np.size(number) not in (1, m):
+        if not sphere and np.size(number) not in (1, m):
             raise ValueError(
                 f"{name} was given by user, and is not known for the new users: use one number"
             )
-    convex = is_convex(objective)
-    if not convex:
+    convex = is_convex(objective) and not sphere
+    if not convex and not sphere:
         warnings.warn(
             f"{objective.loss.name} with {objective.weighting.name} is not convex: fold-in descends from "
             "u = 0 to a local minimum, with no bound on what is missed",
             stacklevel=2,
         )
-    square = isinstance(objective.loss, losses.Square) and isinstance(
-        objective.weighting, weightings.Identity
+    square = (
+        isinstance(objective.loss, losses.Square)
+        and isinstance(objective.weighting, weightings.Identity)
+        and not sphere
     )
     alone = objective._replace(reg=0.0, spread=0.0)  # a block holds the numbers of its users
     N = programs.item_rows(n)
@@ -105,16 +106,25 @@ def fold_in(
         ridge = np.asarray(block.ridge)
         if square:
             H, r = _systems(V, second, block)
-            u, distance = _solve(np.asarray(H), np.asarray(r), ridge)
+            u, distance = descent.solve(np.asarray(H), np.asarray(r), ridge)
+        elif sphere:
+            u = descent.on_sphere(
+                partial(_first_order, alone, V, b, block),
+                np.zeros((len(ridge), V.shape[1]), V.dtype),
+                steps,
+            )
+            distance = np.full(len(u), np.nan)
         else:
             evaluate = partial(_by_pairs, alone, V, b, block)
-            u, distance = _newton(evaluate, ridge, V.shape[1], tolerance, steps)
+            u, distance = descent.newton(evaluate, ridge, V.shape[1], tolerance, steps)
         U[users], gap[users] = u[: len(users)], distance[: len(users)] if convex else np.nan
     return Folded(U, gap)
 
 
 def is_convex(objective: Objective) -> bool:
-    """Whether f is convex: φ is the identity, and L″ ≥ 0 on a grid of margins in [−30, 30]."""
+    """Whether f is convex: the softmax loss, or φ = identity and L″ ≥ 0 on a grid of margins in [−30, 30]."""
+    if equation.is_softmax(objective):
+        return True  # a log-sum-exp of linear functions, minus one; softplus keeps it convex
     if not isinstance(objective.weighting, weightings.Identity):
         return False
     return bool(_least_curvature(objective.loss) >= -1e-6)
@@ -184,32 +194,33 @@ def _systems(V, second, block: Block) -> tuple[Float[Array, "b k k"], Float[Arra
     return jax.vmap(one)(block)
 
 
-def _solve(H: np.ndarray, r: np.ndarray, ridge: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """u = H⁻¹ r of each user, and |H u − r|²/2λ.
-
-    This runs on the host in float64, where NumPy solves one small system after the other; `solvers.alternating` says
-    what several at the same time do to XLA's threads.
-    """
-    H, r = H.astype(np.float64), r.astype(np.float64)[:, :, None]
-    u = np.linalg.solve(H + _damping(H), r)
-    return u[:, :, 0], _gap((H @ u - r)[:, :, 0], ridge)
+def _risk(objective, V, b, u, block: Block):
+    """f of one user."""
+    g_neg = b.at[block.items].set(0.0) / block.neg_mass
+    data = equation.user_risk(objective, u, V[block.items], V, block.g, g_neg, block.spread)
+    return data + 0.5 * block.ridge * (u @ u)
 
 
 @programs.jit
-def _by_pairs(objective, V, b, block: Block, u: Float[Array, "b k"]) -> Local:
+def _first_order(objective, V, b, block: Block, u: Float[Array, "b k"]):
+    """f and ∇f."""
+    return jax.vmap(jax.value_and_grad(partial(_risk, objective, V, b)))(u, block)
+
+
+@programs.jit
+def _by_pairs(objective, V, b, block: Block, u: Float[Array, "b k"]) -> descent.Local:
     """f, ∇f and the convex part of ∇²f for any loss and φ; ∇²f has Σ_pq M_pq (v_p − v_q)(v_p − v_q)ᵀ, M = g φ′ L″ g′.
 
     Only L″ ≥ 0 is taken, and φ″ (≤ 0 for tanh) is left out: what remains is the convex part.
     """
-
-    def risk(u, V_pos, g_neg, block: Block):
-        data = equation.user_risk(objective, u, V_pos, V, block.g, g_neg, block.spread)
-        return data + 0.5 * block.ridge * (u @ u)
+    risk = partial(_risk, objective, V, b)
 
     def one(u, block: Block):
+        value, gradient = jax.value_and_grad(risk)(u, block)
+        if equation.is_softmax(objective):
+            return descent.Local(value, gradient, jax.hessian(risk)(u, block))
         V_pos = V[block.items]
         g_neg = b.at[block.items].set(0.0) / block.neg_mass
-        value, gradient = jax.value_and_grad(risk)(u, V_pos, g_neg, block)
         margin = (V_pos @ u)[:, None] - (V @ u)[None, :]  # γ [P, n]
         slope = jnp.vectorize(jax.grad(objective.weighting))(objective.loss(margin) @ g_neg)
         curvature = jnp.maximum(_second(objective.loss)(margin), 0.0)
@@ -218,57 +229,6 @@ def _by_pairs(objective, V, b, block: Block, u: Float[Array, "b k"]) -> Local:
         hessian = V_pos.T @ (M.sum(1)[:, None] * V_pos) - cross - cross.T
         hessian = hessian + V.T @ ((M.sum(0) + block.spread * g_neg)[:, None] * V)
         hessian = hessian - block.spread * jnp.outer(mean, mean) + block.ridge * jnp.eye(len(u))
-        return Local(value, gradient, hessian)
+        return descent.Local(value, gradient, hessian)
 
     return jax.vmap(one)(u, block)
-
-
-def _newton(
-    evaluate: Callable[[Any], Local], ridge: np.ndarray, rank: int, tolerance: float, steps: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """u of each user of a block, by Newton steps from 0, and |∇f|²/2λ.
-
-    The loop is plain Python, and the k × k systems are solved on the host in float64, one after the other (see
-    `solvers.alternating` for the reason).
-    """
-    u = np.zeros((len(ridge), rank), ridge.dtype)
-    current, length = _host(evaluate(u)), np.ones(len(u))
-    noise = 32 * np.finfo(u.dtype).eps
-    for _ in range(steps):
-        if ((_gap(current.gradient, ridge) <= tolerance) | (length < 1e-4)).all():
-            break
-        gradient, hessian = current.gradient.astype(np.float64), current.hessian.astype(np.float64)
-        direction = -np.linalg.solve(hessian + _damping(hessian), gradient[:, :, None])[:, :, 0]
-        fall = -(direction * gradient).sum(1)  # twice the gain that a full step should have
-        rounding = noise * (1 + np.abs(current.value))
-        if (fall <= rounding).all():
-            break
-        trial = (u + length[:, None] * direction).astype(u.dtype)
-        proposed = _host(evaluate(trial))
-        accepted = proposed.value <= current.value - 1e-4 * length * fall + rounding
-        u = np.where(accepted[:, None], trial, u)
-        current = (
-            proposed
-            if accepted.all()
-            else Local(*map(partial(_choose, accepted), proposed, current))
-        )
-        length = np.where(accepted, 1.0, length / 2)
-    return u, _gap(current.gradient, ridge)
-
-
-def _gap(gradient: np.ndarray, ridge: np.ndarray) -> np.ndarray:
-    """|∇f|²/2λ; nan where λ is 0."""
-    return (gradient**2).sum(1) / np.where(ridge > 0, 2 * ridge, np.nan)
-
-
-def _damping(H: np.ndarray) -> np.ndarray:
-    """A small multiple of the identity to add to H, which may be singular if λ is 0."""
-    return 1e-9 * np.eye(H.shape[1]) * np.abs(H).max((1, 2), keepdims=True)
-
-
-def _choose(accepted: np.ndarray, proposed: np.ndarray, current: np.ndarray) -> np.ndarray:
-    return np.where(accepted.reshape(-1, *[1] * (current.ndim - 1)), proposed, current)
-
-
-def _host(local: Local) -> Local:
-    return Local(*map(np.asarray, local))

@@ -5,6 +5,7 @@ from mfauc_jax.solvers.averaging import Averaging
 from mfauc_jax.solvers.base import SOLVERS, STARTS, Gaussian, Solver, Start, Svd
 from mfauc_jax.solvers.blockwise.solver import Blockwise
 from mfauc_jax.solvers.continuation import Continuation
+from mfauc_jax.solvers.dense import Dense
 from mfauc_jax.solvers.full_batch import FullBatch
 from mfauc_jax.solvers.minibatch import Minibatch
 from mfauc_jax.solvers.sequential import Sequential
@@ -16,6 +17,7 @@ __all__ = [
     "Averaging",
     "Blockwise",
     "Continuation",
+    "Dense",
     "FullBatch",
     "Gaussian",
     "Minibatch",

@@ -60,7 +60,8 @@ class Alternating(base.Solver):
     item_steps: int = count(2, least=1, help="conjugate-gradient steps on V per sweep")
 
     def check(self, objective: Objective) -> None:
-        """Raise ValueError unless the loss is the square."""
+        """Raise ValueError unless the loss is the square and the rows may have any length."""
+        super().check(objective)
         if not isinstance(objective.loss, losses.Square):
             raise ValueError(
                 f"the alternating solver minimises the square loss, not {objective.loss.name}:"

@@ -14,11 +14,15 @@ from mfauc_jax._core.fields import number
 from mfauc_jax._core.settings import Settings
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective.equation import Objective
+from mfauc_jax.objective.losses import Exponential, Loss, Square
+from mfauc_jax.objective.penalties import Penalty, Sphere
+from mfauc_jax.objective.weightings import Log, Weighting
 from mfauc_jax.problem import Problem
 
 SOLVERS: dict[str, Any] = {}
 STARTS: dict[str, Any] = {}
 OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}  # an XLA option: see Solver.quick
+DECIDES = ("loss", "weighting", "penalty")  # the fields of a model that solver="auto" follows from
 SMALL = 2**20  # data of fewer numbers count as small
 
 
@@ -75,9 +79,15 @@ class Solver(Settings, registry=SOLVERS):
     # whether OLDER_EMITTERS suit the step: half the compile time, and steps a tenth slower
     quick: ClassVar[bool] = False
     in_processes: ClassVar[bool] = False  # whether several processes may share a fit
+    on_sphere: ClassVar[bool] = False  # whether it keeps the rows of `UnitRows` at length one
 
     def check(self, objective: Objective) -> None:
         """Raise ValueError for an objective that this solver does not minimise."""
+        if isinstance(objective.reg, Sphere) and not self.on_sphere:
+            raise ValueError(
+                f"the solver {self.name} does not keep rows at length one, which penalty=UnitRows() needs: "
+                "use solver='dense' or 'full_batch'"
+            )
 
     def stages(self, objective: Objective) -> tuple[Objective, ...]:
         """The objectives to minimise one after the other, each for an equal share of the iterations."""
@@ -121,6 +131,18 @@ class Solver(Settings, registry=SOLVERS):
         """The averaged factors of this process's users and of all items, in the shapes of `like`, the start."""
         del like
         return state.average
+
+
+def default_solver(loss: Loss, weighting: Weighting, penalty: Penalty) -> Solver:
+    """Of solver="auto": alternating for the square loss, dense for softmax and unit rows, else minibatch."""
+    if penalty.sphere or (isinstance(loss, Exponential) and isinstance(weighting, Log)):
+        return _made("dense")
+    return _made("alternating" if isinstance(loss, Square) else "minibatch")
+
+
+@functools.cache
+def _made(name: str) -> Solver:
+    return SOLVERS[name]()
 
 
 def stage(iteration: int, iterations: int, count: int) -> int:

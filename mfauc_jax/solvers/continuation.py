@@ -19,6 +19,11 @@ class Continuation(base.Solver):
         """The iterations of the inner solver, over the whole series."""
         return self.inner.iterations
 
+    @property
+    def on_sphere(self) -> bool:  # pyright: ignore
+        """Whether the inner solver keeps unit rows."""
+        return self.inner.on_sphere
+
     def check(self, objective: Objective) -> None:
         """Raise ValueError unless the loss has a β and the inner solver accepts the objective."""
         if isinstance(self.inner, Continuation):

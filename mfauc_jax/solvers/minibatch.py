@@ -78,7 +78,7 @@ class Tables(NamedTuple):
 
     factors: Factors
     memory: tuple[Any, Any]  # the optimiser's states for U and for V
-    place: Any  # [n], scratch space of `_sum_repeats`; what one step leaves there is never read
+    place: Any  # [n], scratch space of `sum_repeats`; what one step leaves there is never read
 
 
 class Sampled(base.Solver, listed=False):
@@ -220,7 +220,7 @@ def descend(
 
     du, dv = jax.grad(batch_risk, (0, 1))(u, v)
     du = du + (ridge[0] * real)[:, None] * u
-    U, user_state = _touch(optimiser, factors.U, user_state, users, u, du, real)
+    U, user_state = touch(optimiser, factors.U, user_state, users, u, du, real)
     items, rows, slope = (jnp.concatenate(both, 1) for both in ((sample.pos, sample.neg), v, dv))
     slope = slope * item_scale + (ridge[1] * real[:, None])[:, :, None] * rows
     items, rows, slope = (a.reshape(-1, *a.shape[2:]) for a in (items, rows, slope))
@@ -228,12 +228,12 @@ def descend(
         sums = jnp.zeros_like(factors.V).at[items].add(slope)
         V, item_state = _sweep(optimiser, factors.V, item_state, items, sums)
     else:
-        sums, place = _sum_repeats(items, slope, place)
-        V, item_state = _touch(optimiser, factors.V, item_state, items, rows, sums)
+        sums, place = sum_repeats(items, slope, place)
+        V, item_state = touch(optimiser, factors.V, item_state, items, rows, sums)
     return Tables(Factors(U, V), (user_state, item_state), place)
 
 
-def _sum_repeats(items: Int[Array, "d"], slopes: Float[Array, "d k"], place: Int[Array, "n"]):
+def sum_repeats(items: Int[Array, "d"], slopes: Float[Array, "d k"], place: Int[Array, "n"]):
     """For each draw, the sum of the slopes of all draws of the same item; and `place` after its use.
 
     All draws of an item are summed in the row of one of them, the last that wrote its number into `place`. So the
@@ -244,7 +244,7 @@ def _sum_repeats(items: Int[Array, "d"], slopes: Float[Array, "d k"], place: Int
     return jnp.zeros_like(slopes).at[owner].add(slopes)[owner], place
 
 
-def _touch(optimiser, table, memory, index, rows, gradient, real=None):
+def touch(optimiser, table, memory, index, rows, gradient, real=None):
     """Apply the optimiser to the rows `index` of `table`, which are `rows`, and to those of its state `memory`."""
     like = table.shape
 
@@ -263,7 +263,7 @@ def _touch(optimiser, table, memory, index, rows, gradient, real=None):
 
 
 def _sweep(optimiser, table, memory, index, gradient):
-    """As `_touch`, but with the gradient of the whole table; rows that are not in `index` stay as they are."""
+    """As `touch`, but with the gradient of the whole table; rows that are not in `index` stay as they are."""
     touched = jnp.zeros(table.shape[0], bool).at[index].set(True)[:, None]
 
     def put(leaf, new):

@@ -1,0 +1,161 @@
+"""Recall@20 and NDCG@20 of a model on a published split, or on a tenth of its training positives.
+
+    python -m experiments.bench_lists --data_dir=DIR --datasets=gowalla,ir-benchmark/gowalla
+        [--params='{"loss__beta": 8.0, "solver__iterations": 20}'] [--member=softmax|default] [--test]
+
+A data set is the name of a published split of `data.load_split`, or a folder of DIR with train.tsv.gz and test.tsv.gz
+(a header, then the numbers of a user and an item). Without `--test` a tenth of each user's training positives is held
+out, test is not read, and the record has the metrics after every few iterations: what settings are chosen by. With
+`--test` the model sees all of train. Records are cells: a finished one is read back. `--rate` measures instead how
+many flops per second an iteration of the dense solver does, of 6 m n k, and the three matrix products alone.
+"""
+
+import dataclasses
+import json
+import pathlib
+import sys
+import time
+
+import jax
+import numpy as np
+
+from experiments import flags, measure, results
+from mfauc_jax import MFAUC, Gaussian, Interactions, UnitRows, Weights, data, evaluate
+from mfauc_jax.objective.losses import Exponential
+from mfauc_jax.objective.weightings import Log
+from mfauc_jax.solvers import base
+
+LENGTH = 20
+MEMBERS = {
+    "default": MFAUC(),
+    "softmax": MFAUC(
+        loss=Exponential(beta=10.0),
+        weighting=Log(),
+        weights=Weights(tau=0.2, tau_neg=0.0, user_power=1.0),  # unit rows lack popularity: τ > 0
+        penalty=UnitRows(),
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Which data, which model, judged on what."""
+
+    data_dir: str = flags.option("data", "folder of the data sets")
+    datasets: tuple[str, ...] = flags.option(("gowalla",), "names, or folders of data_dir")
+    member: str = flags.option("softmax", f"the model that params change: {', '.join(MEMBERS)}")
+    params: str = flags.option("{}", "JSON: settings as MFAUC.with_params takes them")
+    rank: int = 64
+    seeds: int = flags.option(1, "starts")
+    test: bool = flags.option(False, "fit on all of train and judge on test")
+    rate: bool = flags.option(False, "measure the speed of an iteration, and nothing else")
+    every: int = flags.option(5, "iterations between two judgements on held-out positives")
+    users: int = flags.option(8000, "at most so many users judge during a fit")
+    results: str = "results/bench_lists.jsonl"
+
+
+def run(config: Config) -> list[dict]:
+    """One record per data set and start."""
+    model = MEMBERS[config.member].with_params(rank=config.rank, **json.loads(config.params))
+    parts = results.described(model) | {"iterations": model.chosen_solver.iterations}
+    jobs = [
+        {"kind": "test" if config.test else "tenth", "dataset": name, "rank": model.rank}
+        | {"method": config.member, "seed": seed, "model": parts}
+        for name in config.datasets
+        for seed in range(config.seeds)
+    ]
+    return results.Cells(config.results).run(jobs, lambda job: judge(config, model, job))
+
+
+def judge(config: Config, model: MFAUC, job: dict) -> dict:
+    """Fit and judge; the seconds of the fit are without those of judging during it."""
+    train, test = split(config, job["dataset"])
+    model = model.with_params(seed=job["seed"])
+    rng, curve, judging = np.random.default_rng(0), [], 0.0
+    held = np.flatnonzero(test.on_host()[2])
+    some = np.sort(rng.permutation(held)[: config.users])
+
+    def look(iteration, factors, record):
+        nonlocal judging
+        if config.test or iteration % config.every:
+            return
+        begun = time.perf_counter()
+        part = factors._replace(U=factors.U[some])
+        found = evaluate(part, train.take(some), test.take(some), (LENGTH,))
+        judging += time.perf_counter() - begun
+        seconds = record["seconds"] - judging
+        curve.append([iteration, found[f"recall@{LENGTH}"], found[f"ndcg@{LENGTH}"], seconds])
+        print(json.dumps(curve[-1]), file=sys.stderr, flush=True)
+
+    begun = time.perf_counter()
+    model.fit(train, callbacks=[look], progress=False)
+    seconds = time.perf_counter() - begun - judging
+    found = evaluate(model, train, test, (LENGTH,))
+    kept = {name: found[name] for name in (f"recall@{LENGTH}", f"ndcg@{LENGTH}", "auc")}
+    return kept | {"curve": curve, "fit_seconds": round(seconds, 1)}
+
+
+def split(config: Config, name: str) -> data.Split:
+    """The published split, or train and a tenth of it."""
+    folder = pathlib.Path(config.data_dir, name)
+    if (folder / "train.tsv.gz").exists():
+        parts = ("train", "test") if config.test else ("train",)
+        pairs = [np.loadtxt(folder / f"{p}.tsv.gz", np.int64, skiprows=1).T for p in parts]
+        m, n = (int(max(part[side].max() for part in pairs)) + 1 for side in (0, 1))
+        read = [Interactions.from_pairs(*part, shape=(m, n)) for part in pairs]
+        found = data.Split(read[0], read[-1])
+    else:
+        found = data.load_split(name, config.data_dir)
+    if config.test:
+        return found
+    return next(data.splits.k_fold(0, found.train, 10))
+
+
+def speed(config: Config, name: str) -> dict:
+    """Flops per second of the fastest of three iterations, and of the products of its batches alone."""
+    train, _ = split(config, name)
+    model = MEMBERS[config.member].with_params(rank=config.rank, **json.loads(config.params))
+    solver, problem = model.chosen_solver, model.problem(train)
+    state = solver.init(problem, Gaussian().draw(jax.random.key(0), train, config.rank))
+    prepared = solver.prepare(problem)
+    b, steps = prepared.strata.shape
+
+    @jax.jit
+    def products(u, V, G):
+        """The three products of every batch; each needs the one before, so none is left out."""
+
+        def one(carry, _):
+            u, V = carry
+            S = u @ V.T
+            return (u + 1e-9 * (S @ V), V + 1e-9 * (G.T @ u)), S[0, 0]
+
+        return jax.lax.scan(one, (u, V), None, length=steps)
+
+    def iteration():
+        return base.run(solver, problem.objective, jax.random.key(1), state, prepared)
+
+    V, G = state.factors.V, jax.numpy.ones((b, train.num_items), state.factors.V.dtype)
+    alone = measure.warm_seconds(lambda: products(state.factors.U[:b], V, G), 3)
+    whole = measure.warm_seconds(iteration, 3)
+    flops = 6 * b * steps * train.num_items * config.rank
+    return {"dataset": name, "gflops": flops / whole / 1e9, "products_gflops": flops / alone / 1e9}
+
+
+def draw(records: list[dict]) -> None:
+    """One line per record."""
+    for r in records:
+        scores = f"{r[f'recall@{LENGTH}']:.4f} / {r[f'ndcg@{LENGTH}']:.4f}, AUC {r['auc']:.4f}"
+        print(f"{r['dataset']:36}{r['method']:9}{r['kind']:6} {scores}  {r['fit_seconds']} s")
+
+
+def main(config: Config) -> None:
+    """Run, and print."""
+    if config.rate:
+        for name in config.datasets:
+            print(json.dumps(speed(config, name)))
+    else:
+        draw(run(config))
+
+
+if __name__ == "__main__":
+    flags.run(Config, main)
