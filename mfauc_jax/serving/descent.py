@@ -1,4 +1,4 @@
-"""Descent on the host for blocks of users: one linear system, Newton steps, or gradient steps on the sphere, per user."""
+"""Descent on the host for the users of a block: one system, Newton steps, or gradient steps on the sphere, per user."""
 
 from collections.abc import Callable
 from functools import partial
