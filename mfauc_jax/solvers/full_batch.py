@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from mfauc_jax._core import host
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import count
 from mfauc_jax.objective import exact
@@ -11,6 +12,9 @@ from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import base
 
 OPTIMISER = optax.lbfgs(memory_size=10)
+
+
+_memory = host.jit(OPTIMISER.init)
 
 
 class FullBatch(base.Solver):
@@ -27,7 +31,7 @@ class FullBatch(base.Solver):
     def init(self, problem: Problem, factors: Factors) -> base.State:
         """The start, with an empty L-BFGS memory and no best value yet."""
         del problem
-        return base.begin(factors, (OPTIMISER.init(factors), jnp.asarray(jnp.inf, factors.U.dtype)))
+        return base.begin(factors, (_memory(factors), jnp.asarray(jnp.inf, factors.U.dtype)))
 
     def step(self, objective, key, state, data) -> tuple[base.State, base.Info]:
         """One direction and its line search. `key` is not used."""
