@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from mfauc_jax._core import programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import count
 from mfauc_jax.objective import exact
@@ -12,6 +13,9 @@ from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import base
 
 OPTIMISER = optax.lbfgs(memory_size=10)
+
+
+_memory = programs.jit(OPTIMISER.init)
 
 
 class FullBatch(base.Solver):
@@ -28,7 +32,7 @@ class FullBatch(base.Solver):
 
     def init(self, problem: Problem, factors: Factors) -> base.State:
         """The start, with an empty L-BFGS memory and no best value yet."""
-        memory = OPTIMISER.init(factors), jnp.asarray(jnp.inf, factors.U.dtype)
+        memory = _memory(factors), jnp.asarray(jnp.inf, factors.U.dtype)
         return base.begin(factors, memory)._replace(average=_scored(problem.objective, factors))
 
     def step(self, objective, key, state, data) -> tuple[base.State, base.Info]:

@@ -19,7 +19,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from mfauc_jax._core import draws, host
+from mfauc_jax._core import draws, host, programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import choice, count, number, part, size
 from mfauc_jax.data.interactions import Interactions
@@ -119,6 +119,13 @@ class Sampled(base.Solver, listed=False):
         return max(128, min(num_users // 64, -(-num_items // drawn)))
 
 
+@programs.jit
+def _memory(solver: Sampled, factors: Factors) -> tuple:
+    """The states of the optimiser for U and V before the first step."""
+    optimiser = solver.make_optimiser()
+    return tuple(optimiser.init(F) for F in factors)
+
+
 class Minibatch(Sampled):
     """θ′ over batches of users, any optax optimiser on the touched rows; any loss, φ, g, g′."""
 
@@ -130,8 +137,7 @@ class Minibatch(Sampled):
     def init(self, problem: Problem, factors: Factors) -> base.State:
         """The start, with the optimiser's states for U and V."""
         del problem
-        optimiser = self.make_optimiser()
-        return base.begin(factors, tuple(optimiser.init(F) for F in factors))
+        return base.begin(factors, _memory(self, factors))
 
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
         """One iteration: every usable user once."""
