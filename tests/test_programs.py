@@ -26,7 +26,7 @@ jax.monitoring.register_event_duration_secs_listener(
 @pytest.fixture(autouse=True)
 def nothing_compiled():
     """Each test begins without programs: those of other tests would be forgotten in the middle of it."""
-    programs.forget_all()
+    programs.forget()
 
 
 def compiled(call) -> int:
@@ -130,6 +130,16 @@ def test_a_function_forgets_its_programs_when_they_are_many():
         assert double._compiled._cache_size() <= 3
     assert double.made == 16
     assert compiled(lambda: [double(np.ones(size)) for size in (9, 9, 10, 10, 11, 11)]) == 3
+
+
+def test_all_functions_together_keep_a_bounded_number_of_programs(monkeypatch):
+    """Kills a bound per function only: many functions with a few programs each would fill the process."""
+    monkeypatch.setattr(programs, "ALL", 5)
+    functions = [programs.jit(lambda x, i=i: x + i) for i in range(4)]
+    for size in range(1, 9):
+        for i, function in enumerate(functions):
+            np.testing.assert_array_equal(function(np.zeros(size)), np.full(size, i))
+            assert sum(f._compiled._cache_size() for f in functions) <= 5
 
 
 def test_a_full_function_inside_another_one_makes_room():

@@ -19,6 +19,7 @@ import jax
 from mfauc_jax._core import forks
 
 LIMIT = 16  # programs that one function keeps
+ALL = 128  # programs that all functions keep together
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,7 +60,7 @@ _MADE: "weakref.WeakSet[Jitted]" = weakref.WeakSet()  # every function that `jit
 
 
 class _Full(Exception):  # noqa: N818  # ends a trace, and never leaves this module
-    """A function has its programs: they are to be forgotten before another one is made."""
+    """A function, or the library, has all the programs it may have: they must be forgotten before one more."""
 
 
 class Jitted(Generic[P, R]):
@@ -75,7 +76,7 @@ class Jitted(Generic[P, R]):
         @functools.wraps(function)
         def traced(*args: P.args, **kwargs: P.kwargs) -> R:  # runs once per program
             with self._lock:
-                if self._kept >= self.limit:
+                if self._kept >= self.limit or sum(one._kept for one in list(_MADE)) >= ALL:
                     raise _Full
                 self.made, self._kept = self.made + 1, self._kept + 1
             return function(*args, **kwargs)
@@ -97,16 +98,7 @@ class Jitted(Generic[P, R]):
             try:
                 return call(*args, **kwargs)
             except _Full:
-                self.forget()
-
-    def forget(self) -> None:
-        """Free the programs; those that other threads are running live until they end."""
-        with self._lock:
-            self._kept = 0
-        self._compiled.clear_cache()
-        gc.collect()  # programs are parts of reference cycles
-        if _trim is not None:
-            _trim(0)  # what the compiler freed goes back to the system: up to 50 MB per program
+                forget(self if self._kept >= self.limit else None)
 
 
 def jit(function: Callable[P, R], **options: Any) -> Jitted[P, R]:
@@ -114,7 +106,16 @@ def jit(function: Callable[P, R], **options: Any) -> Jitted[P, R]:
     return Jitted(function, **options)
 
 
-def forget_all() -> None:
-    """Free all programs of the library; the next calls compile again."""
-    for function in list(_MADE):
-        function.forget()
+def forget(function: Jitted | None = None) -> None:
+    """Free the programs of a function, or all of the library; those that other threads are running live until they end.
+
+    Args:
+        function: None for all of them.
+    """
+    for one in [function] if function is not None else list(_MADE):
+        with one._lock:
+            one._kept = 0
+        one._compiled.clear_cache()
+    gc.collect()  # programs are parts of reference cycles
+    if _trim is not None:
+        _trim(0)  # what the compiler freed goes back to the system: up to 50 MB per program
