@@ -309,6 +309,8 @@ def test_nothing_else_writes_files():
     for package in ("mfauc_jax", "experiments", "theory"):
         for path in sorted((ROOT / package).rglob("*.py")):
             lines = path.read_text().splitlines()
+            if "torture" in path.parts:  # it damages files on purpose
+                continue
             count = sum(bool(WRITES.search(x)) and "atomic." not in x for x in lines)
             found |= {path.relative_to(ROOT).as_posix(): count} if count else {}
     assert found == ELSEWHERE

@@ -67,9 +67,10 @@ def frames(
     for block in ranking.blocks(len(users), BLOCK):
         items, scores = model.recommend(users[block], n, **options)
         real = np.isfinite(scores)
-        rank = np.broadcast_to(np.arange(1, n + 1, dtype=np.int32), items.shape)
+        length = items.shape[1]  # at most n
+        rank = np.broadcast_to(np.arange(1, length + 1, dtype=np.int32), items.shape)
         columns = {
-            "user": np.repeat(users[block], n).reshape(items.shape)[real],
+            "user": np.repeat(users[block], length).reshape(items.shape)[real],
             "item": items[real],
         }
         yield pl.DataFrame(columns | {"rank": rank[real], "score": scores[real].astype(np.float64)})
