@@ -113,6 +113,8 @@ def test_a_pair_that_trains_in_silence_or_hangs_is_caught():
     assert judged([no, {"end": "hung"}], None).what == HUNG
     assert judged([no, {"end": -11}], None).what == CRASHED
     assert judged([no, {"error": "IndexError", "message": "x"}], None).what == CRASHED
+    strange = {"error": "ValueError", "message": "cannot reshape array of size 3 into shape (2,2)"}
+    assert judged([strange, strange], None).what == CRASHED
     assert judged([fit, fit], "iterations").what == EQUAL
     assert judged([fit, fit | {"items": "cd"}], "iterations").what == SILENT
     assert judged([fit, fit], "interrupted").what == SILENT

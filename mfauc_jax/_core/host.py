@@ -28,6 +28,13 @@ def ints(values: Any) -> Int[Array, "..."]:
     return jax.device_put(np.asarray(values, np.int32))
 
 
+def put(values: Any) -> Array:
+    """`values` on the device, in their own type or the nearest that JAX has enabled."""
+    forks.check()
+    values = np.asarray(values)
+    return jax.device_put(values.astype(jax.dtypes.canonicalize_dtype(values.dtype)))
+
+
 def padded(values: Any, size: int) -> Array:
     """`values` on the device with zeros after them, `size` rows in all."""
     values = np.asarray(values)

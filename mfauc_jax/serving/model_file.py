@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, BinaryIO, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from mfauc_jax._core import atomic, forks, functions, host, settings
@@ -118,7 +117,7 @@ def read(path: str | os.PathLike) -> Contents:
         )
     try:
         params, training = (dict(json.loads(metadata[name])) for name in ("params", "training"))
-        factors = Factors(*(jnp.asarray(tensors[f"{side}_factors"]) for side in ("user", "item")))
+        factors = Factors(*(host.put(tensors[f"{side}_factors"]) for side in ("user", "item")))
         train = _interactions(tensors, factors)
     except UNSOUND as error:
         raise ModelFileError(f"{path} is not a whole model: {error!r}") from error
@@ -265,7 +264,7 @@ def _interactions(tensors: dict[str, np.ndarray], factors: Factors) -> Interacti
     if confidence is not None:
         if confidence.shape != (train.nnz,):
             raise ValueError(f"{confidence.shape} confidences for {train.nnz} positives")
-        confidence = jnp.asarray(confidence)
+        confidence = host.put(confidence)
     return Interactions(
         train.indptr, train.indices, confidence, train.num_items, train.row_bits, *ids
     )
