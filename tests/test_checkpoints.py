@@ -20,6 +20,7 @@ from mfauc_jax import (
     Blockwise,
     Checkpoints,
     Continuation,
+    Dense,
     FullBatch,
     Interactions,
     Minibatch,
@@ -198,12 +199,15 @@ def test_a_fit_that_is_killed_anywhere_ends_as_if_it_had_not_been(tmp_path, watc
         FullBatch(5),
         Blockwise(5, blocks=2),
         Continuation(Minibatch(6), betas=(1.0, 2.0, 4.0)),
+        Dense(5),
     ],
     ids=lambda solver: solver.name,
 )
 def test_every_solver_resumes_with_validation(tmp_path, solver):
     loss = "square" if isinstance(solver, Alternating) else "sigmoid"
     model = MFAUC(rank=3, loss=loss, penalty=mf.Fixed(), solver=solver)
+    if isinstance(solver, Dense):
+        model.set_params(loss="exponential", weighting="log", penalty=mf.UnitRows())
     given = {"validation": HELD_OUT, "watch": Watch(patience=3, record_every=2)}
     whole = end(model.fit(TRAIN, **given))
     states = Checkpoints(tmp_path, every=2)
