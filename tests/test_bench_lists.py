@@ -1,5 +1,6 @@
 """The bench of published lists, on a folder of a few users."""
 
+import dataclasses
 import gzip
 import json
 
@@ -48,3 +49,14 @@ def test_the_rate_counts_the_flops_of_three_products(config, monkeypatch):
     monkeypatch.setattr(bench_lists.measure, "warm_seconds", lambda work, repeats: 2.0)
     found = bench_lists.speed(config, "toy")
     assert found["gflops"] == found["products_gflops"] == 6 * 24 * 24 * 2 / 2.0 / 1e9
+
+
+def test_the_table_has_the_means_over_starts(tmp_path, config):
+    """Kills: one start shown as all, and records of held-out tenths among those of test."""
+    config = dataclasses.replace(config, test=True, seeds=2)
+    records = bench_lists.run(config)
+    tenth = bench_lists.run(dataclasses.replace(config, test=False, seeds=1))
+    lines = bench_lists.table(records + tenth).splitlines()
+    means = (np.mean([r[name] for r in records]) for name in ("recall@20", "ndcg@20", "auc"))
+    shown = " | ".join(f"{mean:.4f}".lstrip("0") for mean in means)
+    assert len(lines) == 3 and f"10 iterations | 2 | {shown} |" in lines[2]
