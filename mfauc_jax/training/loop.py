@@ -154,10 +154,9 @@ def fit(
 
 def _warn_if_collapsed(factors: Factors, problem: Problem) -> None:
     """Warn if every score is next to zero, where the losses want margins of one: then no list means anything."""
-    longest = [
-        float(np.sqrt((np.asarray(F, np.float64) ** 2).sum(1).max(initial=0))) for F in factors
-    ]
-    largest = longest[0] * longest[1]  # no score exceeds it
+    U, V = map(np.asarray, factors)
+    largest = [max(float(F.max(initial=0)), -float(F.min(initial=0))) for F in (U, V)]
+    largest = V.shape[1] * largest[0] * largest[1]  # no score exceeds it
     if largest < COLLAPSED:
         cause = "the penalty" if problem.rules is None else repr(problem.rules[1])
         warnings.warn(
