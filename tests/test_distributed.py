@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import types
 
 import jax
 import numpy as np
@@ -17,6 +18,7 @@ from toys import quiet
 
 from mfauc_jax import MFAUC, Blockwise, Checkpoints, Svd, Watch, distributed
 from mfauc_jax._core import host
+from mfauc_jax.training import agreement
 from mfauc_jax.training.watch import Watcher
 
 TOLERANCE = 1e-10  # float64; sums over processes are added in another order
@@ -150,6 +152,7 @@ def test_blocks_that_the_processes_cannot_share_are_refused(monkeypatch):
 
 def test_what_needs_every_user_is_refused_in_several_processes(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(agreement, "_check_devices", lambda: None)
     monkeypatch.setattr(multihost_utils, "process_allgather", lambda a: np.stack([a, a]))
     monkeypatch.setattr(distributed, "_last_deal", None)
     with pytest.raises(ValueError, match="'alternating' runs in one process: use solver='bl"):
@@ -232,6 +235,14 @@ def test_processes_that_disagree_say_so_in_every_process(tmp_path):
             expected = expected if isinstance(expected, str) else expected[process]
             assert record["said"].startswith(expected), (process, record)
             assert record["seconds"] < 30
+
+
+def test_processes_with_other_numbers_of_devices_are_refused(monkeypatch):
+    devices = [types.SimpleNamespace(process_index=i) for i in (0, 0, 1)]
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(jax, "devices", lambda: devices)
+    with pytest.raises(ValueError, match="the processes have 2, 1 devices: start every process"):
+        model().fit(matrix())
 
 
 def test_a_port_that_is_in_use_is_named():

@@ -122,7 +122,8 @@ def judged(said: list[dict[str, Any]], wanted: str | None) -> Outcome:
         return Outcome(EQUAL, shown) if both else Outcome(SILENT, shown)
     if not all("error" in answer for answer in said):
         return Outcome(SILENT, shown)
-    if not all(_is_clear(**answer) for answer in said):
+    told = " ".join(a["message"] for a in said if SENTENCE.search(a["message"]))
+    if not all(_is_clear(**answer) or answer["message"] in told for answer in said):
         return Outcome(CRASHED, shown)
     return Outcome(REFUSED, shown)
 

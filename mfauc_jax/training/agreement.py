@@ -31,6 +31,7 @@ def prepared(prepare: Callable[[], tuple[T, dict[str, Any]]]) -> T:
     """
     if jax.process_count() == 1:
         return prepare()[0]
+    _check_devices()
     result, facts, error = None, {}, None
     try:
         result, facts = prepare()
@@ -51,6 +52,16 @@ def prepared(prepare: Callable[[], tuple[T, dict[str, Any]]]) -> T:
                     "give every process the same"
                 )
     return result  # pyright: ignore
+
+
+def _check_devices() -> None:
+    """Raise ValueError, in every process, unless all have equally many devices; they could not communicate."""
+    owners = [device.process_index for device in jax.devices()]
+    counts = [owners.count(process) for process in range(jax.process_count())]
+    if len(set(counts)) > 1:
+        raise ValueError(
+            f"the processes have {', '.join(map(str, counts))} devices: start every process with the same number"
+        )
 
 
 def ready(
@@ -105,7 +116,6 @@ def _facts(solver: Solver, X: Interactions, checkpoints: Checkpoints | None) -> 
         "user ids": X.user_ids is not None,
         "confidence": X.confidence is not None,
         "checkpoints": None if checkpoints is None else checkpoints.describe(),
-        "devices per process": jax.local_device_count(),
         "library version": host.library_version(),
         "jax version": jax.__version__,
         "deal": distributed.dealt(),
