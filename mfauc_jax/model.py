@@ -145,6 +145,9 @@ class MFAUC(Recommender, Declared):
         """
         solver, own = self.chosen_solver, partial(self.describe, identity=True)
         X, checkpoints = agreement.ready(own, solver, X, validation, watch, checkpoints)
+        (m, n), k = X.shape, self.rank
+        needed = (m + n) * (12 * k + 48) + 16 * k**2  # factors, averages, gradients; weights; k × k
+        host.check_memory(needed, f"a fit of {m} users, {n} items and rank {k}")
         watcher = None
         if watch is not None or validation is not None:
             assemble = partial(self.problem, X)

@@ -156,6 +156,21 @@ def test_divergence_names_the_iteration_and_keeps_the_last_finite_factors():
     assert np.isfinite(model.user_factors_).all()
 
 
+def test_a_fit_that_the_machine_cannot_hold_is_refused_before_it_begins(monkeypatch):
+    pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**22}  # 17 GB
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    with pytest.raises(
+        ValueError, match=r"24 users, 30 items and rank 65536 needs about 69 GB, and"
+    ):
+        mf.MFAUC(rank=2**16).fit(X.take(np.arange(24)))
+    wide = mf.Interactions.from_csr([0, 2], [3, 10], 2**31 - 2)
+    with pytest.raises(
+        ValueError, match="this machine has 17 GB: choose a lower rank, or leave out"
+    ):
+        mf.MFAUC(rank=2).fit(wide)
+    mf.MFAUC(rank=4, solver=Alternating(1)).fit(X)
+
+
 @pytest.mark.parametrize(
     ("penalty", "named"),
     [

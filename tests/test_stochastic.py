@@ -208,3 +208,16 @@ def test_repeats_add_up_whatever_the_scratch_holds():
     same = np.asarray(items)[:, None] == np.asarray(items)[None, :]
     np.testing.assert_allclose(sums, same @ np.asarray(slopes), atol=1e-15)
     assert (np.asarray(place)[4:] == 4).all()
+
+
+def test_averages_that_count_from_after_their_start_are_finite():
+    """Kills: (1 + η)/(c + η) with c ≤ 0, which overshoots and then divides by zero."""
+    rule = averaging.Averaging(start=0, eta=0.0, since=4)
+    mean = Factors(jnp.zeros((2, 1)), jnp.zeros((3, 1)))
+    seen = []
+    for s in range(1, 9):
+        now = Factors(jnp.full((2, 1), float(s)), jnp.full((3, 1), float(s)))
+        mean = averaging.update(rule, mean, now, jnp.asarray(s))
+        seen.append(float(mean.U[0, 0]))
+    assert seen[:4] == [1.0, 2.0, 3.0, 4.0]  # copies until `since`
+    assert seen[4:] == pytest.approx([np.mean([4, *range(5, s + 1)]) for s in range(5, 9)])

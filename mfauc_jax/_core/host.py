@@ -5,6 +5,7 @@ would spend more time there than on learning. `device_put` compiles nothing.
 """
 
 import importlib.metadata
+import os
 import weakref
 from typing import Any
 
@@ -97,6 +98,22 @@ def everyone(local: Any) -> np.ndarray:
     from jax.experimental import multihost_utils
 
     return np.asarray(multihost_utils.process_allgather(jnp.asarray(local)))
+
+
+def check_memory(needed: float, what: str) -> None:
+    """Raise ValueError for work that needs more bytes than this machine has; `what` is for the message.
+
+    It asks the system only for its size: work that needs a little less may still fail.
+    """
+    try:
+        present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # not on every system
+        return
+    if needed > present:
+        raise ValueError(
+            f"{what} needs about {needed / 1e9:.0f} GB, and this machine has {present / 1e9:.0f} GB: choose a lower "
+            "rank, or leave out users or items"
+        )
 
 
 def library_version() -> str:

@@ -21,6 +21,8 @@ def places(kind: str, ids: np.ndarray | None, wanted: np.ndarray, size: int) -> 
         wanted: the ids to look up, or positions if `ids` is None.
         size: the number of positions.
     """
+    if not wanted.size:
+        return np.zeros(wanted.shape, np.int64)
     if ids is None:
         if not np.issubdtype(wanted.dtype, np.integer):
             raise TypeError(f"{kind} {wanted.ravel()[0]!r} is not a position: fit was given no ids")

@@ -198,7 +198,11 @@ def _lightgcn(path: str, content: Content, request: Request, report: Report) -> 
         )
     counts = [len(line) - 1 for line in lines if line]
     items = [word for line in lines for word in line[1:]]
-    arrays = np.repeat(np.array(users, np.int64), counts), np.array(items, np.int64)
+    try:
+        arrays = np.repeat(np.array(users, np.int64), counts), np.array(items, np.int64)
+    except OverflowError:
+        longest = max((*users, *items), key=len).decode()
+        raise ValueError(f"{path}: {longest} is too large: ids are numbers below 2⁶³") from None
     report.how.append("one line per user, as LightGCN has it")
     return pl.DataFrame(dict(zip(("user", "item"), arrays, strict=True)))
 

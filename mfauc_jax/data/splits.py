@@ -5,6 +5,7 @@ Pure functions on `Interactions`, on the host. `train` and `test` have the shape
 `by_time` divides the rows of a frame and keeps its columns (`data/time_split.py`).
 """
 
+import operator
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -216,6 +217,12 @@ def _random_place(rng: np.random.Generator, lengths: np.ndarray) -> Int[np.ndarr
     return place
 
 
-def _check_at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise ValueError(f"{name} = {value} must be ≥ {least}")
+def _check_at_least(name: str, value: Any, least: int) -> None:
+    try:
+        whole = operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"{name} is a {type(value).__name__}: it must be a whole number ≥ {least}"
+        ) from None
+    if not least <= whole < 2**31:
+        raise ValueError(f"{name} = {value} must be ≥ {least} and below 2³¹")

@@ -46,7 +46,7 @@ class Counts(NamedTuple):
 
     def hit(self, size: int) -> np.ndarray:
         """Whether each held-out p is among the first ℓ = `size` of the list, 1 or 0, [h]."""
-        return (self.place < size).astype(float)
+        return (self.place < min(size, 2**31 - 1)).astype(float)
 
     def per_user(self, values: np.ndarray) -> np.ndarray:
         """The sum of `values`, [h], over each user's held-out items, [u]."""
@@ -92,7 +92,7 @@ def count(
     everything, N = np.ones(n, bool), V.shape[0]
     b = None if b is None else host.padded(b, N)
     computed = ranking.list_length(width, N) if top else 0
-    lists = np.full((m, top), -1, np.int32)
+    lists = np.full((m, width), -1, np.int32)
     counts = np.zeros((6, test.nnz), np.int32)
     weights = None if b is None else np.zeros((2, test.nnz))
     U, seen = np.asarray(factors.U), [] if train is None else [train]

@@ -27,11 +27,12 @@ class Averaging(Settings):
 
 
 def update(rule: Averaging, average: Factors, factors: Factors, iteration: jax.Array) -> Factors:
-    """mean ← mean + (1 + η)/(c + η) (current − mean), c = s − T₀; a copy of the current factors while s ≤ T₀."""
+    """mean ← mean + (1 + η)/(c + η) (current − mean), c = s − T₀; a copy of the current factors until both begin."""
     since = rule.start if rule.since is None else rule.since
     elapsed = jnp.asarray(iteration - since, factors.U.dtype)
     elapsed = elapsed + (0.0 if rule.since is None else 1.0)  # the authors: (1 + η)/(s + η + 1)
-    share = jnp.where(iteration > rule.start, (1.0 + rule.eta) / (elapsed + rule.eta), 1.0)
+    averaged = (iteration > rule.start) & (elapsed >= 1)  # `since` may be later than T₀
+    share = jnp.where(averaged, (1.0 + rule.eta) / (elapsed + rule.eta), 1.0)
     return jax.tree.map(
         lambda mean, now: mean + share.astype(now.dtype) * (now - mean), average, factors
     )
