@@ -46,7 +46,7 @@ class Counts(NamedTuple):
 
     def hit(self, size: int) -> np.ndarray:
         """Whether each held-out p is among the first ℓ = `size` of the list, 1 or 0, [h]."""
-        return (self.place < min(size, 2**31 - 1)).astype(float)
+        return (self.place < size).astype(float)
 
     def per_user(self, values: np.ndarray) -> np.ndarray:
         """The sum of `values`, [h], over each user's held-out items, [u]."""

@@ -56,6 +56,8 @@ def evaluate(
         batch: users per block; None: as many as make 16 MB of scores.
     """
     at = tuple(ranking.check_length("at", size) for size in at)
+    if at and max(at) >= 2**31:
+        raise ValueError(f"at = {at} must be list lengths below 2³¹, such as (1, 3, 5)")
     if not at:
         raise ValueError("at = () is empty: give list lengths, such as (1, 3, 5)")
     if intervals not in (None, "normal", "bootstrap"):
