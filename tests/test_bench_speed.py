@@ -69,4 +69,5 @@ def test_a_point_is_measured_from_its_file(tmp_path, capsys):
     job = {"n": 20, "k": 2, "route": "alternating", "path": str(path)}
     assert bench_scaling.main(bench_scaling.Config(point=json.dumps(job))) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["seconds"] > 0 and found["memory"] >= found["idle"] > 0
+    # the kernel's peak and its present value are counted apart, by pages
+    assert found["seconds"] > 0 and found["memory"] >= 0.999 * found["idle"] > 0
