@@ -11,6 +11,7 @@ from mfauc_jax.objective.weights import Weights
 from mfauc_jax.problem import Problem
 from mfauc_jax.serving import export
 from mfauc_jax.serving.model_file import ModelFileError
+from mfauc_jax.serving.rerank import diverse
 from mfauc_jax.solvers import (
     Alternating,
     Averaging,
@@ -26,6 +27,7 @@ from mfauc_jax.solvers import (
 from mfauc_jax.training import selection
 from mfauc_jax.training.checkpoints import Checkpoints
 from mfauc_jax.training.watch import Watch
+from mfauc_jax.tuning import tune
 
 __version__ = "0.1.0"
 __all__ = [
@@ -53,10 +55,12 @@ __all__ = [
     "baselines",
     "data",
     "distributed",
+    "diverse",
     "evaluate",
     "export",
     "losses",
     "plots",
     "selection",
+    "tune",
     "weightings",
 ]

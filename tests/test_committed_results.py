@@ -86,7 +86,8 @@ def test_the_objects_of_a_record_are_objects_of_today(name):
     assert described
     for model in described.values():
         rebuilt = results.described(results.rebuilt(model, rank=8))
-        assert rebuilt == {part: model[part] for part in results.PARTS}
+        kept = {part: model[part] for part in results.PARTS}
+        assert results.identity(rebuilt) == results.identity(kept)  # a new field that is off
 
 
 def test_defaults_of_objects_that_a_row_does_not_use_are_not_in_its_cells():

@@ -20,7 +20,7 @@ SEEDS = np.array([0x9E3779B97F4A7C15, 0xD1B54A32D192ED03], np.uint64)
 CHUNK = 2**20  # entries that are hashed at a time
 
 
-def _mixed(x: np.ndarray) -> np.ndarray:
+def mixed(x: np.ndarray) -> np.ndarray:
     """splitmix64's finaliser, modulo 2⁶⁴."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -41,7 +41,7 @@ def entries(*columns: Any) -> np.ndarray:
             for which, seed in enumerate(SEEDS):
                 hashed = np.full(len(part[0]), seed)
                 for column in part:
-                    hashed = _mixed(hashed + column * seed + seed)
+                    hashed = mixed(hashed + column * seed + seed)
                 total[which] += hashed.sum(dtype=np.uint64)
     return total
 
@@ -66,7 +66,7 @@ def texts(values: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
         for place in range(width):  # zeros are padding, which depends on the longest id
             letter = letters[:, place].astype(np.uint64)
-            hashed += np.where(letter > 0, _mixed(letter + SEEDS[0] * np.uint64(place + 1)), 0)
+            hashed += np.where(letter > 0, mixed(letter + SEEDS[0] * np.uint64(place + 1)), 0)
     return hashed
 
 

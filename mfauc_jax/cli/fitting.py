@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from mfauc_jax import tuning
 from mfauc_jax.cli import options, output, settings
 from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data import splits
@@ -43,6 +44,14 @@ def add_to(commands: Any, everything: bool) -> None:
         const=3,
         metavar="N",
         help="choose the iteration by N held-out items per user (3)",
+    )
+    add(
+        "--tune",
+        nargs="?",
+        type=options.number(int, 1),
+        const=tuning.BUDGET,
+        metavar="FITS",
+        help=f"choose loss and settings on held-out positives, by at most FITS fits ({tuning.BUDGET})",
     )
     add("--plot", metavar="FILE", help="learning curves, as .png, .pdf or .svg")
     settings.add_settings(add, Watch, "", everything, short=("metric", "patience"))
@@ -96,6 +105,8 @@ def fit(args: argparse.Namespace) -> int:
     checkpoints = (
         settings.built_from(args, Checkpoints, "checkpoint_") if _has_folder(args) else None
     )
+    if args.tune:
+        return _tuned(args, model, watch, checkpoints)
     X = options.read(args)
     started, history = time.perf_counter(), None
     if args.validate:
@@ -115,6 +126,28 @@ def fit(args: argparse.Namespace) -> int:
     done = len(model.history_)
     note(args, f"rank {model.rank}, {done} iterations{ended}, {seconds:.1f} s: wrote {args.out}")
     return 130 if interrupted else 0
+
+
+def _tuned(
+    args: argparse.Namespace, model: MFAUC, watch: Watch, checkpoints: Checkpoints | None
+) -> int:
+    """`mf.tune` with the given rank, seed and metric, which are all that it leaves to the caller; then save."""
+    given = model.with_params(rank=MFAUC().rank, seed=MFAUC().seed)
+    left = watch.replace(metric=Watch().metric)
+    if given != MFAUC() or left != Watch() or checkpoints or args.validate or args.plot:
+        raise UsageError(
+            "--tune chooses the settings itself: beside it give --rank, --metric and --seed only"
+        )
+    criterion = watch.metric if hasattr(args, "metric") else tuning.CRITERION
+    X, started = options.read(args), time.perf_counter()
+    tuned = tuning.tune(
+        X, args.tune, rank=model.rank, criterion=criterion, seed=args.seed, progress=_progress(args)
+    )
+    print(tuned.tuning_)
+    tuned.save(args.out)
+    seconds = time.perf_counter() - started
+    note(args, f"rank {tuned.rank}, {seconds:.1f} s: wrote {args.out}")
+    return 130 if tuned.stopped_ == "interrupted" else 0
 
 
 def _progress(args: argparse.Namespace) -> bool | None:

@@ -10,6 +10,7 @@ from mfauc_jax._core.fields import number
 from mfauc_jax._core.host import total
 from mfauc_jax._core.settings import Settings
 from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective import noise
 from mfauc_jax.objective.weights import PairWeights
 
 PENALTIES: dict[str, Any] = {}
@@ -100,13 +101,14 @@ class Auto(Penalty):
     """λ_i, λ_j and σ_i − 1 for any data, as multiples of the gradient's noise at zero.
 
         σ_i = max(1, 1.6 (M_i/N_i)^⅓)
-        l   = .4 mean(σ)^⅙ (1 + √(n/m)) √(mean_i w_i²/N_i)
+        l   = .4 lift mean(σ)^⅙ (1 + √(n/m)) √(mean_i w_i²/N_i)
         l_i = l w_i^½ / mean(w^½)
         l_j = l (m/n) h_j^¾ / mean(h^¾),      h_j = Σ_i w_i (g_ij + σ_i g′_ij)
 
-    in m θ = Σ w_i θ_i + ½ Σ l_i |u_i|² + ½ Σ l_j |v_j|². The paper has no such rule. Its constants were chosen for
-    the square loss with w_i ∝ N_i^¾, on split seeds 0–4 of four data sets (docs/derivations.md#auto-penalty;
-    `experiments/study_top.py` measures other constants).
+    in m θ = Σ w_i θ_i + ½ Σ l_i |u_i|² + ½ Σ l_j |v_j|². The lift is 1 unless the data hardly stand out of noise:
+    min(1.4, 1 + 6 (1 − ρ)) where ρ < 1 (`noise.standing_out`). The paper has no such rule. Its constants were chosen
+    for the square loss with w_i ∝ N_i^¾, on split seeds 0–4 of four data sets, and the lift on parts of seven
+    (docs/derivations.md#auto-penalty; `experiments/study_top.py` measures other constants).
     """
 
     strength: float = number(
@@ -114,6 +116,13 @@ class Auto(Penalty):
         above=0,
         swept=False,
         help="multiplies every λ: larger favours the AUC of sparse data, smaller the top of the list",
+    )
+    lift: float | None = number(
+        None,
+        above=0,
+        optional=True,
+        swept=False,
+        help="multiplies strength; None: from 1 to 1.4, more where the data hardly stand out of noise",
     )
     spread: float | None = number(
         None,
@@ -159,22 +168,22 @@ class Auto(Penalty):
         sigma_by_user = sigmas(lengths, w)
         mean_noise = total((w**2 / lengths)[usable].sum()) / total(usable.sum())
         mean_sigma = total(sigma_by_user[usable].sum()) / total(usable.sum())
-        noise = (
-            self.strength
-            * mean_sigma**self.noise_power
-            * (1 + np.sqrt(n / m))
-            * np.sqrt(mean_noise)
-        )
         negative_weight = w * sigma_by_user / mass  # g′_ij is b_j / mass_i on the complement
         h = np.bincount(items, w[rows] * g - negative_weight[rows] * b[items], minlength=n)
         h = h + b * negative_weight.sum()
         item_scale = np.maximum(total(h), 1e-12) ** self.reg_item_power
+        lift = self.lift
+        if lift is None:
+            rho = noise.standing_out(X, w / lengths / np.sqrt(user_scale(w)), item_scale**-0.5)
+            lift = min(1.4, 1 + 6 * (1 - rho))
+        shape = mean_sigma**self.noise_power * (1 + np.sqrt(n / m))
+        level = self.strength * lift * shape * np.sqrt(mean_noise)  # l
         requested_X, requested_w = (
             (X, w) if new is None else (new[0], np.asarray(new[1].user, np.float64))
         )
         mean_scale = total(user_scale(w)[usable].sum()) / total(usable.sum())
-        by_user = host.floats(noise * user_scale(requested_w) / mean_scale)
-        by_item = noise * (m / n) * item_scale / item_scale.mean()
+        by_user = host.floats(level * user_scale(requested_w) / mean_scale)
+        by_item = level * (m / n) * item_scale / item_scale.mean()
         reg = Reg(by_user, host.floats(by_item * n / m))
         spread = sigmas(requested_X.on_host()[2], requested_w) - 1
         return Strengths(reg, host.floats(spread) if self.spread is None else self.spread)

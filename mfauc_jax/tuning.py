@@ -1,0 +1,317 @@
+"""`tune`: the member of the family that suits the data, chosen on held-out positives and fitted to all of them.
+
+Two members of Eq. 3 are compared (docs/choosing.md): the square loss of `MFAUC()`, and softmax over unit rows. Each has
+a few axes of settings, and a search climbs along them from the middle, one fit per point:
+
+1. the first point of each member, then along each member's first axis (the strength of the penalty, the inverse
+   temperature β) for as long as it gets better;
+2. along the other axes of the better member, and again along the first if that moved.
+
+A fit of softmax is judged every `EVERY` iterations. It goes on while it gains more than `GAIN`, and past `RACE`
+iterations only if it is ahead of the best fit of its member at the same age. So most fits are short, and the winner's
+number of iterations is found on the way.
+"""
+
+import dataclasses
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from tqdm import tqdm
+
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data import splits
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.evaluation import formulas, metrics, significance
+from mfauc_jax.model import MFAUC
+from mfauc_jax.objective.losses import Exponential
+from mfauc_jax.objective.penalties import UnitRows
+from mfauc_jax.objective.weightings import Log
+from mfauc_jax.objective.weights import Weights
+from mfauc_jax.solvers import Dense
+
+BUDGET = 16  # fits, unless the caller says otherwise
+CRITERION = "ndcg@20"
+FOLDS = 5  # one positive in so many is held out, per user
+JUDGES = 10_000  # at most so many users judge a fit
+USERS = 50_000  # at most so many users are in the fits that are compared
+EVERY = 5  # iterations of softmax between two judgements
+RACE = 15  # from this iteration on a fit must be ahead of the best at the same age
+GAIN = 0.003  # a fit ends when two judgements in a row raise its metric by less than this share
+HOPELESS = (
+    0.8  # a member whose first fit has less than this share of the other's metric is left out
+)
+LOG = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """A model and the settings that `tune` may change, with the values to try in their order."""
+
+    name: str
+    model: MFAUC
+    axes: dict[str, tuple]  # the search begins at the model's own values
+
+
+def members(rank: int | Sequence[int] = 64, seed: int = 0) -> list[Member]:
+    """The members that `tune` compares; several ranks are an axis of both, and the first is where they begin."""
+    ranks = [rank] if isinstance(rank, int) else list(rank)
+    if not ranks:
+        raise ValueError(f"rank = {rank!r} is empty: give one rank or several")
+    also = {"rank": tuple(sorted(ranks))} if len(ranks) > 1 else {}
+    square = MFAUC(rank=ranks[0], seed=seed)
+    softmax = MFAUC(
+        rank=ranks[0],
+        loss=Exponential(beta=5.0),
+        weighting=Log(),
+        weights=Weights(tau=0.15, tau_neg=0.0, user_power=1.0),  # unit rows lack popularity: τ > 0
+        penalty=UnitRows(),
+        solver=Dense(iterations=60),
+        seed=seed,
+    )
+    square_axes = {
+        "penalty__strength": (0.1, 0.14, 0.2, 0.28, 0.34, 0.4, 0.48, 0.56, 0.68, 0.8, 1.1),
+        **also,
+        "weights__tau": (-0.4, -0.25, -0.1, 0.05, 0.2),
+        "penalty__sigma": (0.8, 1.2, 1.6, 2.2, 3.0),
+    }
+    softmax_axes = {
+        "loss__beta": (1.5, 2.5, 3.5, 5.0, 7.0, 10.0, 14.0, 20.0),
+        **also,
+        "weights__tau": (-0.15, 0.0, 0.15, 0.3, 0.45),
+    }
+    return [Member("square", square, square_axes), Member("softmax", softmax, softmax_axes)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """One fit of the search and what the held-out positives say of it."""
+
+    member: str
+    params: dict[str, Any]
+    metric: float  # its mean over the users who judge, at the best iteration
+    iterations: int  # the best
+    seconds: float  # of the fit and its judgements
+    values: Float[np.ndarray, "u"] = dataclasses.field(repr=False)  # the metric of each judge
+    curve: dict[int, float] = dataclasses.field(repr=False)  # the mean by iteration
+
+    def model(self, member: Member) -> MFAUC:
+        """The model of the trial, with as many iterations as were best, not fitted."""
+        model = member.model.with_params(**self.params)
+        if isinstance(model.chosen_solver, Dense):
+            model = model.with_params(solver__iterations=self.iterations)
+        return model
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """How `tune` chose: every trial, and the difference of the chosen one from the first, which is `MFAUC()`."""
+
+    criterion: str
+    trials: list[Trial]
+    best: Trial
+    difference: significance.Paired  # best − first, over the judges
+    seconds: float  # of the search, without the last fit
+
+    def __str__(self) -> str:
+        rows = sorted(self.trials, key=lambda t: -t.metric)
+        lines = [f"{self.criterion:>10}  iterations  seconds  settings"]
+        for t in rows:
+            shown = ", ".join(f"{name} = {value}" for name, value in t.params.items())
+            lines.append(f"{t.metric:10.4f}{t.iterations:12d}{t.seconds:9.1f}  {t.member}: {shown}")
+        return "\n".join([*lines, self.sentence()])
+
+    def sentence(self) -> str:
+        """What was chosen, and by how much it is better, in one line."""
+        best, gap = self.best, self.difference
+        settings = ", ".join(f"{name} = {value}" for name, value in best.params.items())
+        against = ""
+        if best is not self.trials[0]:
+            interval = f"[{gap.low:+.4f}, {gap.high:+.4f}]"
+            against = f", {gap.difference:+.4f} {interval} from MFAUC()"
+        return (
+            f"{best.member} with {settings}: held-out {self.criterion} {best.metric:.4f}{against}; "
+            f"{len(self.trials)} fits in {self.seconds:.0f} s"
+        )
+
+
+def tune(
+    X: Any,
+    budget: int = BUDGET,
+    *,
+    rank: int | Sequence[int] = 64,
+    criterion: str = CRITERION,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> MFAUC:
+    """Choose among members of the family by held-out positives, and fit the best of them to all of X.
+
+        model = mf.tune(X)
+        print(model.tuning_)
+
+    A fifth of each user's positives is held out at random, and at least one positive per user trains. The members,
+    their settings and the order of the search are those of this module. With more than 50,000 users, a random sample of
+    them is searched on. The same seed gives the same choice and, on one machine, the same bits. What was chosen is said
+    in one line of the log, and `tuning_` of the returned model has every trial.
+
+    Args:
+        X: what `MFAUC.fit` takes.
+        budget: the number of fits to compare, ≥ 1; the first is `MFAUC()`. The search may end before.
+        rank: k; several values are searched, too, from the first on.
+        criterion: the metric of which the largest mean wins, such as "ndcg@20", "recall@10" or "auc".
+        seed: of the split, the sample and the starts.
+        progress: whether to show a progress bar; None: on a terminal only.
+    """
+    if not isinstance(budget, int) or budget < 1:
+        raise ValueError(f"budget = {budget!r} must be a whole number of fits, ≥ 1")
+    if criterion not in formulas.KNOWN:
+        raise ValueError(f"criterion = {criterion!r}: name a metric such as 'ndcg@20' or 'auc'")
+    size = formulas.parse(criterion)[1]
+    if jax.process_count() > 1:
+        raise ValueError("tune runs in one process: tune on a sample there, then fit its settings")
+    X, begun = Interactions.of(X), time.perf_counter()
+    train, judge = _split(X, criterion, size, seed)
+    hide = not sys.stderr.isatty() if progress is None else not progress
+    known = {member.name: member for member in members(rank, seed)}
+    with tqdm(total=budget, desc="tune", disable=hide, leave=False) as bar:
+
+        def fit(*point: Any) -> Trial:
+            trial = _fit(train, judge, *point)
+            bar.update()
+            bar.set_postfix({criterion: f"{trial.metric:.4g}"})
+            return trial
+
+        search = Search(list(known.values()), fit, budget)
+        search.run()
+    trials = search.trials
+    best = max(trials, key=lambda t: t.metric)
+    gap = significance.paired(best.values, trials[0].values)
+    tuning = Tuning(criterion, trials, best, gap, time.perf_counter() - begun)
+    LOG.info("tune chose %s", tuning.sentence())
+    model = best.model(known[best.member]).fit(X, progress=progress)
+    model.tuning_ = tuning
+    return model
+
+
+def _split(X: Interactions, criterion: str, size: int | None, seed: int):
+    """The positives that train, and the function from factors to the metric of each judge."""
+    rng = splits.generator(seed)
+    if X.num_users > USERS:
+        X = X.take(np.sort(rng.permutation(X.num_users)[:USERS]))
+    train, held_out = next(splits.k_fold(seed, X, FOLDS))
+    judges = np.flatnonzero(held_out.on_host()[2])
+    if len(judges) < 2:
+        raise ValueError(
+            f"{len(judges)} users have two positives or more, so too little can be held out: fit MFAUC()"
+        )
+    judges = np.sort(rng.permutation(judges)[:JUDGES])
+    seen, wanted = train.take(judges), held_out.take(judges)
+
+    def judge(factors: Factors) -> np.ndarray:
+        own = Factors(factors.U[judges], factors.V)
+        found = metrics.evaluate(own, seen, wanted, (size or 1,), per_user=True)
+        return np.asarray(found[criterion], np.float64)
+
+    return train, judge
+
+
+class Search:
+    """The trials of each member by their points; a point has one place per axis."""
+
+    def __init__(self, known: list[Member], fit: Callable[..., Trial], budget: int):
+        """Args: fit: (member, params, leader) → Trial, the leader being the member's best trial so far, or None."""
+        self.known, self.fit, self.budget = known, fit, budget
+        self.trials: list[Trial] = []
+        self.tried: dict[str, dict[tuple[int, ...], Trial]] = {m.name: {} for m in known}
+
+    def run(self) -> None:
+        """Every trial that the budget allows, in the order that the module tells."""
+        for member in self.known:
+            self.attempt(member, _middle(member))
+        first = {trial.member: trial.metric for trial in self.trials}
+        for member in self.known:
+            if first.get(member.name, -np.inf) >= HOPELESS * max(first.values()):
+                self.climb(member, axis=0)
+        best = max(self.known, key=lambda member: self.leader(member)[1])
+        while any([self.climb(best, axis) for axis in (*range(1, len(best.axes)), 0)]):
+            pass
+
+    def leader(self, member: Member) -> tuple[Trial | None, float]:
+        """The member's best trial so far and its metric."""
+        best = max(self.tried[member.name].values(), key=lambda trial: trial.metric, default=None)
+        return best, -np.inf if best is None else best.metric
+
+    def attempt(self, member: Member, point: tuple[int, ...]) -> float:
+        """The metric at a point; −∞ where there is no such point, or no budget left to fit it."""
+        tried = self.tried[member.name]
+        if point not in tried:
+            axes = list(member.axes.items())
+            inside = all(0 <= p < len(v) for p, (_, v) in zip(point, axes, strict=True))
+            if not inside or len(self.trials) >= self.budget:
+                return -np.inf
+            params = {name: values[p] for p, (name, values) in zip(point, axes, strict=True)}
+            tried[point] = self.fit(member, params, self.leader(member)[0])
+            self.trials.append(tried[point])
+        return tried[point].metric
+
+    def climb(self, member: Member, axis: int) -> bool:
+        """Go along one axis from the member's best point for as long as that is better; whether it moved."""
+        for step in (1, -1):
+            moved = False
+            while True:
+                tried = self.tried[member.name]
+                here = max(tried, key=lambda point: tried[point].metric)
+                there = tuple(p + step * (place == axis) for place, p in enumerate(here))
+                if self.attempt(member, there) <= tried[here].metric:
+                    break
+                moved = True
+            if moved:
+                return True
+        return False
+
+
+def _middle(member: Member) -> tuple[int, ...]:
+    """The point of the model's own values."""
+    own = member.model.get_params()
+    return tuple(values.index(own[name]) for name, values in member.axes.items())
+
+
+def _fit(
+    train: Interactions,
+    judge: Callable[[Factors], np.ndarray],
+    member: Member,
+    params: dict[str, Any],
+    leader: Trial | None,
+) -> Trial:
+    """Fit one point; a fit of many iterations ends early when it gains little or falls behind the leader."""
+    model = member.model.with_params(**params)
+    last = model.chosen_solver.iterations
+    every = EVERY if isinstance(model.chosen_solver, Dense) else last
+    curve: dict[int, float] = {}
+    best: list[Any] = [-np.inf, 0, None]
+    begun = time.perf_counter()
+
+    def look(iteration: int, factors: Factors, record: dict) -> bool:
+        del record
+        if iteration % every and iteration != last:
+            return False
+        values = judge(factors)
+        mean = curve[iteration] = metrics.mean(values)
+        if best[2] is None or mean > best[0]:
+            best[:] = mean, iteration, values
+        before = curve.get(iteration - 2 * every)
+        if before is not None and mean < (1 + GAIN) * before:
+            return True
+        return bool(
+            leader and iteration >= RACE and mean < leader.curve.get(iteration, leader.metric)
+        )
+
+    model.fit(train, callbacks=[look], progress=False)
+    if model.stopped_ == "interrupted":
+        raise KeyboardInterrupt
+    return Trial(member.name, params, best[0], best[1], time.perf_counter() - begun, best[2], curve)
