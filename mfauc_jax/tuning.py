@@ -171,11 +171,11 @@ def tune(
         raise ValueError(f"budget = {budget!r} must be a whole number of fits, ≥ 1")
     if criterion not in formulas.KNOWN:
         raise ValueError(f"criterion = {criterion!r}: name a metric such as 'ndcg@20' or 'auc'")
-    size = formulas.parse(criterion)[1]
     if jax.process_count() > 1:
         raise ValueError("tune runs in one process: tune on a sample there, then fit its settings")
     X, begun = Interactions.of(X), time.perf_counter()
-    train, judge = _split(X, criterion, size, seed)
+    split = held_out_part(X, seed)
+    train, judge = split.train, judge_of(split, criterion, seed)
     hide = not sys.stderr.isatty() if progress is None else not progress
     known = {member.name: member for member in members(rank, seed)}
     with tqdm(total=budget, desc="tune", disable=hide, leave=False) as bar:
@@ -198,26 +198,30 @@ def tune(
     return model
 
 
-def _split(X: Interactions, criterion: str, size: int | None, seed: int):
-    """The positives that train, and the function from factors to the metric of each judge."""
-    rng = splits.generator(seed)
+def held_out_part(X: Interactions, seed: int) -> splits.Split:
+    """What trains and what judges in a search: a fifth of each user's positives is held out, of a sample of users."""
     if X.num_users > USERS:
-        X = X.take(np.sort(rng.permutation(X.num_users)[:USERS]))
-    train, held_out = next(splits.k_fold(seed, X, FOLDS))
-    judges = np.flatnonzero(held_out.on_host()[2])
+        X = X.take(np.sort(splits.generator(seed).permutation(X.num_users)[:USERS]))
+    return next(splits.k_fold(seed, X, FOLDS))
+
+
+def judge_of(split: splits.Split, criterion: str, seed: int) -> Callable[[Factors], np.ndarray]:
+    """The function from factors to the metric of each judge, who are all users with held-out positives or a sample."""
+    judges = np.flatnonzero(split.test.on_host()[2])
     if len(judges) < 2:
         raise ValueError(
             f"{len(judges)} users have two positives or more, so too little can be held out: fit MFAUC()"
         )
-    judges = np.sort(rng.permutation(judges)[:JUDGES])
-    seen, wanted = train.take(judges), held_out.take(judges)
+    judges = np.sort(splits.generator(seed).permutation(judges)[:JUDGES])
+    seen, wanted = split.train.take(judges), split.test.take(judges)
+    size = formulas.parse(criterion)[1]
 
     def judge(factors: Factors) -> np.ndarray:
         own = Factors(factors.U[judges], factors.V)
         found = metrics.evaluate(own, seen, wanted, (size or 1,), per_user=True)
         return np.asarray(found[criterion], np.float64)
 
-    return train, judge
+    return judge
 
 
 class Search:
