@@ -5,7 +5,7 @@
 
 A data set with a slash is a published split (a folder of DIR with train.tsv.gz and test.tsv.gz), `gowalla` is BARS's
 split, and of the others 5 positives per user are held out by the split seed. All methods have k = 64, see the training
-positives only, and choose by the same number of fits on the same held-out fifth of them (`experiments/opponents.py`).
+positives only, and choose by the same number of fits on the same held-out tenth of them (`experiments/opponents.py`).
 `tune 4/5` is the model that `tune` chose, fitted to four fifths of train, as the published models of IR-Benchmark were.
 Records are cells: a finished one is read back. Values per user are kept beside the results (`--values`), and
 differences are paired by user.
@@ -87,16 +87,16 @@ def judge(config: Config, job: dict) -> dict:
     if method in OURS:
         if method == "tune":
             model = tune(train, job["budget"], rank=job["rank"], seed=seed, progress=False)
-            found, searched = model.tuning_, model.tuning_.seconds
-            kept = {"member": found.best.member, "fits": len(found.trials)}
-            kept["chosen"] = found.best.params | {"iterations": found.best.iterations}
-            kept["held_out"] = [found.best.metric, *found.difference[:3]]
+            found = vars(model)["tuning_"]
+            chosen, searched = found.chosen, found.seconds
+            kept = {"member": chosen.member, "fits": len(found.trials)}
+            kept["chosen"] = chosen.params | {"iterations": chosen.iterations}
+            kept["held_out"] = [chosen.metric, found.best.metric, *found.difference[:3]]
         elif method == "default":
             model, searched = MFAUC(rank=job["rank"], seed=seed).fit(train), 0.0
         else:
             part, searched = next(splits.k_fold(seed, train, 5)).train, 0.0
-            chosen = _chosen(config, job)
-            model = chosen.fit(part, progress=False)
+            model = _chosen(config, job).fit(part, progress=False)
             kept = {"positives": part.nnz}
         seconds = searched, time.perf_counter() - begun - searched
         values = evaluate(model, train, test, (5, 20), per_user=True)

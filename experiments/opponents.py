@@ -1,4 +1,4 @@
-"""Peers, tuned: each has as many fits as `mf.tune`, on the same held-out fifth of the training positives.
+"""Peers, tuned: each has as many fits as `mf.tune`, on the same held-out tenth of the training positives.
 
 irspack's iALS is tuned by irspack itself (Optuna, its own evaluator and pruning), the others by Optuna's TPE with the
 ranges below and the judge of `mf.tune`. EASE (Steck 2019) is closed: B = I − P diag(1/P_jj), P = (XᵀX + λI)⁻¹; it is no

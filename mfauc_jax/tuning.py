@@ -8,8 +8,12 @@ a few axes of settings, and a search climbs along them from the middle, one fit 
 2. along the other axes of the better member, and again along the first if that moved.
 
 A fit of softmax is judged every `EVERY` iterations. It goes on while it gains more than `GAIN`, and past `RACE`
-iterations only if it is ahead of the best fit of its member at the same age. So most fits are short, and the winner's
-number of iterations is found on the way.
+iterations only if it is ahead of the best fit of its member at the same age. So most fits are short. If the winner
+still gained at its last iteration, one more fit, not counted, goes on up to `LONGEST` and finds how many it needs.
+
+The first trial is `MFAUC()`, and another is chosen only if it is better beyond chance: its paired interval over the
+users who judge, at 95 % for all trials together (Bonferroni), must lie above zero. Otherwise the winner of many trials
+would often be the luckiest of them.
 """
 
 import dataclasses
@@ -37,11 +41,12 @@ from mfauc_jax.solvers import Dense
 
 BUDGET = 16  # fits, unless the caller says otherwise
 CRITERION = "ndcg@20"
-FOLDS = 5  # one positive in so many is held out, per user
+FOLDS = 10  # one positive in so many is held out, per user
 JUDGES = 10_000  # at most so many users judge a fit
 USERS = 50_000  # at most so many users are in the fits that are compared
 EVERY = 5  # iterations of softmax between two judgements
 RACE = 15  # from this iteration on a fit must be ahead of the best at the same age
+LONGEST = 90  # iterations of softmax at most
 GAIN = 0.003  # a fit ends when two judgements in a row raise its metric by less than this share
 HOPELESS = (
     0.8  # a member whose first fit has less than this share of the other's metric is left out
@@ -71,7 +76,7 @@ def members(rank: int | Sequence[int] = 64, seed: int = 0) -> list[Member]:
         weighting=Log(),
         weights=Weights(tau=0.15, tau_neg=0.0, user_power=1.0),  # unit rows lack popularity: τ > 0
         penalty=UnitRows(),
-        solver=Dense(iterations=60),
+        solver=Dense(iterations=30),
         seed=seed,
     )
     square_axes = {
@@ -110,12 +115,15 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """How `tune` chose: every trial, and the difference of the chosen one from the first, which is `MFAUC()`."""
+    """How `tune` chose: every trial, and the difference of the best one from the first, which is `MFAUC()`."""
 
     criterion: str
     trials: list[Trial]
-    best: Trial
-    difference: significance.Paired  # best − first, over the judges
+    chosen: Trial
+    best: Trial  # by its mean; not chosen if it is not better than the first beyond chance
+    difference: (
+        significance.Paired
+    )  # best − first, over the judges; Bonferroni's interval for all trials
     seconds: float  # of the search, without the last fit
 
     def __str__(self) -> str:
@@ -128,14 +136,17 @@ class Tuning:
 
     def sentence(self) -> str:
         """What was chosen, and by how much it is better, in one line."""
-        best, gap = self.best, self.difference
-        settings = ", ".join(f"{name} = {value}" for name, value in best.params.items())
-        against = ""
-        if best is not self.trials[0]:
-            interval = f"[{gap.low:+.4f}, {gap.high:+.4f}]"
-            against = f", {gap.difference:+.4f} {interval} from MFAUC()"
+        chosen, gap = self.chosen, self.difference
+        settings = ", ".join(f"{name} = {value}" for name, value in chosen.params.items())
+        beyond = f"{gap.difference:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]"
+        if chosen is not self.best:
+            against = f"; the best of the others, {beyond}, is not better beyond chance"
+        elif chosen is not self.trials[0]:
+            against = f", {beyond} from MFAUC()"
+        else:
+            against = ""
         return (
-            f"{best.member} with {settings}: held-out {self.criterion} {best.metric:.4f}{against}; "
+            f"{chosen.member} with {settings}: held-out {self.criterion} {chosen.metric:.4f}{against}; "
             f"{len(self.trials)} fits in {self.seconds:.0f} s"
         )
 
@@ -154,7 +165,7 @@ def tune(
         model = mf.tune(X)
         print(model.tuning_)
 
-    A fifth of each user's positives is held out at random, and at least one positive per user trains. The members,
+    A tenth of each user's positives is held out at random, and at least one positive per user trains. The members,
     their settings and the order of the search are those of this module. With more than 50,000 users, a random sample of
     them is searched on. The same seed gives the same choice and, on one machine, the same bits. What was chosen is said
     in one line of the log, and `tuning_` of the returned model has every trial.
@@ -188,18 +199,25 @@ def tune(
 
         search = Search(list(known.values()), fit, budget)
         search.run()
-    trials = search.trials
-    best = max(trials, key=lambda t: t.metric)
-    gap = significance.paired(best.values, trials[0].values)
-    tuning = Tuning(criterion, trials, best, gap, time.perf_counter() - begun)
+        best = max(search.trials, key=lambda trial: trial.metric)
+        last = best.iterations == known[best.member].model.chosen_solver.iterations
+        if best.member == "softmax" and last:
+            longer = known[best.member].model.with_params(solver__iterations=LONGEST)
+            member = dataclasses.replace(known[best.member], model=longer)
+            best = search.add(_fit(train, judge, member, best.params, None))
+    first, trials = search.trials[0], search.trials
+    chance = 0.05 / max(len(trials) - 1, 1)
+    gap = significance.paired(best.values, first.values, 1 - chance)
+    chosen = best if gap.low > 0 else first
+    tuning = Tuning(criterion, trials, chosen, best, gap, time.perf_counter() - begun)
     LOG.info("tune chose %s", tuning.sentence())
-    model = best.model(known[best.member]).fit(X, progress=progress)
+    model = chosen.model(known[chosen.member]).fit(X, progress=progress)
     model.tuning_ = tuning
     return model
 
 
 def held_out_part(X: Interactions, seed: int) -> splits.Split:
-    """What trains and what judges in a search: a fifth of each user's positives is held out, of a sample of users."""
+    """What trains and what judges in a search: a tenth of each user's positives is held out, of a sample of users."""
     if X.num_users > USERS:
         X = X.take(np.sort(splits.generator(seed).permutation(X.num_users)[:USERS]))
     return next(splits.k_fold(seed, X, FOLDS))
@@ -259,9 +277,13 @@ class Search:
             if not inside or len(self.trials) >= self.budget:
                 return -np.inf
             params = {name: values[p] for p, (name, values) in zip(point, axes, strict=True)}
-            tried[point] = self.fit(member, params, self.leader(member)[0])
-            self.trials.append(tried[point])
+            tried[point] = self.add(self.fit(member, params, self.leader(member)[0]))
         return tried[point].metric
+
+    def add(self, trial: Trial) -> Trial:
+        """Note a trial, and return it."""
+        self.trials.append(trial)
+        return trial
 
     def climb(self, member: Member, axis: int) -> bool:
         """Go along one axis from the member's best point for as long as that is better; whether it moved."""
