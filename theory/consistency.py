@@ -9,7 +9,7 @@ Finitely many items y with probabilities w and η(y) = P[r = +1 | y]:
 
 import itertools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -112,13 +112,13 @@ def _risk_and_slope(loss: Callable, free: jax.Array, A: jax.Array):
 
 def minimiser(loss: Callable, eta: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """A minimiser of R_L by BFGS with exact gradients, s_1 = 0 fixed; `loss` is a pytree, such as a Loss."""
-    return _minimise(loss, pair_weights(eta, weights), eta[0] - eta)  # from the wrong order
+    return _minimise(loss, pair_weights(eta, weights), -eta)  # from the wrong order
 
 
-def _minimise(loss: Callable, A: np.ndarray, start: np.ndarray) -> np.ndarray:
-    A = jnp.asarray(A / A.sum())
+def _minimise(loss: Callable, A: Any, start: np.ndarray) -> np.ndarray:
+    shares = jnp.asarray(A / A.sum())
     answer = scipy.optimize.minimize(
-        lambda x: tuple(np.asarray(a) for a in _risk_and_slope(loss, x, A)),
+        lambda x: tuple(np.asarray(a) for a in _risk_and_slope(loss, x, shares)),
         start[1:] - start[0],
         jac=True,
         method="BFGS",
@@ -148,8 +148,8 @@ def shared_minimiser(
 ) -> np.ndarray:
     """s [n], the same for all users, that minimises the same risk: a rank-one model without users."""
     rows = zip(users, eta, weights, strict=True)
-    A = sum(share * pair_weights(e, w) for share, e, w in rows)
-    return _minimise(loss, np.asarray(A), -eta.mean(0))
+    A = np.stack([share * pair_weights(e, w) for share, e, w in rows]).sum(0)
+    return _minimise(loss, A, -eta.mean(0))
 
 
 def square_minimiser(eta: np.ndarray, weights: np.ndarray) -> np.ndarray:
