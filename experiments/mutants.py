@@ -71,7 +71,7 @@ MUTANTS = (
     ),
     *_of(
         "mfauc_jax/objective/penalties.py",
-        "weights objective",
+        "weights",
         ("(1 + np.sqrt(n / m))", "(1 + np.sqrt(m / n))"),
         ("lifted**self.reg_user_power", "lifted"),
         ("noise * (m / n) * item_scale", "noise * item_scale"),
@@ -80,20 +80,8 @@ MUTANTS = (
         "mfauc_jax/objective/equation.py",
         "objective",
         ("0.5 * ((reg.user * users)", "((reg.user * users)"),
-    ),
-    *_of(
-        "mfauc_jax/objective/equation.py",
-        "objective sampling",
         ("0.5 * g_neg @ squared_gap", "g_neg @ squared_gap"),
-    ),
-    *_of(
-        "mfauc_jax/objective/equation.py",
-        "sampling",
         ("own * objective.loss(s_pos - s)", "own * objective.loss(s - s_pos)"),
-    ),
-    *_of(
-        "mfauc_jax/objective/equation.py",
-        "verify_gradients sampling",
         (
             "return 2 * value(objective, factors, sample)",
             "return value(objective, factors, sample)",
@@ -108,11 +96,19 @@ MUTANTS = (
     ),
     *_of(
         "mfauc_jax/objective/sampling.py",
-        "sampling",
+        "stochastic",
         ("scale = num_neg / max(num_neg - 1, 1)", "scale = 1.0"),
-        ("jnp.where(has_item, count / num_holders,", "jnp.where(has_item, count / num_users,"),
+    ),
+    *_of(
+        "mfauc_jax/objective/sampling.py",
+        "sampling",
         ("weights.b[item] / weights.neg_mass[users]", "weights.b[item]"),
         ("weights, users) - own_mass", "weights, users)"),
+    ),
+    *_of(
+        "mfauc_jax/objective/sampling.py",
+        "step_oracle",
+        ("jnp.where(has_item, count / num_holders,", "jnp.where(has_item, count / num_users,"),
     ),
     *_of(
         "mfauc_jax/objective/lookups.py",
