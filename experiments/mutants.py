@@ -201,7 +201,7 @@ MUTANTS = (
     ),
     *_of(
         "mfauc_jax/certify/rademacher.py",
-        "certificate certify",
+        "certificate",
         ("3 * w * signs.deviation", "w * signs.deviation"),
         (" / ((l_norm + 1) * (l_norm + 2)", " / ((l_norm + 1)"),
     ),
@@ -218,8 +218,8 @@ MUTANTS = (
         "theory/verify_rademacher.py",
         "verify_bounds",
         (
-            "bound = rademacher.corrected_bound(KEY, X, 1.0, rho, draws=2)",
-            "bound = 0.5 * rademacher.corrected_bound(KEY, X, 1.0, rho, draws=2)",
+            "return rademacher.corrected_bound(KEY, X, B, rho, draws=draws)",
+            "return 0.5 * rademacher.corrected_bound(KEY, X, B, rho, draws=draws)",
         ),
     ),
     *_of(
