@@ -27,6 +27,10 @@ from mfauc_jax._core import atomic
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("mfauc_jax", "theory", "experiments", "tests", "docs")
 FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "mkdocs.yml")
+FAILED, BROKEN = (
+    1,
+    2,
+)  # pytest's exit codes for a test that fails and for a module that cannot be imported
 SECONDS = 900  # a mutant that hangs is stopped, and counts as dead
 
 
@@ -36,7 +40,7 @@ class Mutant(NamedTuple):
     file: str
     old: str
     new: str
-    tests: str  # test files without "test_", the likeliest first
+    tests: str  # the nearest: names of test files without "test_", with ::test_name where the file is slow
 
     @property
     def name(self) -> str:
@@ -89,35 +93,35 @@ MUTANTS = (
     ),
     *_of(
         "mfauc_jax/objective/exact.py",
-        "exact",
+        "exact::test_exact_is_the_triple_loop",
         ("2 * (1 - s_pos) * W1", "(1 - s_pos) * W1"),
         ("reverse=True)[1:]", "reverse=True)[:-1]"),
         ("(second - row_sums(b[items] * s**2))", "(second)"),
     ),
     *_of(
         "mfauc_jax/objective/sampling.py",
-        "stochastic",
+        "stochastic::test_a_minibatch_iteration_moves_along_the_exact_gradient_on_average",
         ("scale = num_neg / max(num_neg - 1, 1)", "scale = 1.0"),
     ),
     *_of(
         "mfauc_jax/objective/sampling.py",
-        "sampling",
+        "sampling::test_one_user_whose_only_negative_is_the_item_has_no_other_to_draw",
         ("weights.b[item] / weights.neg_mass[users]", "weights.b[item]"),
         ("weights, users) - own_mass", "weights, users)"),
     ),
     *_of(
         "mfauc_jax/objective/sampling.py",
-        "step_oracle",
+        "step_oracle::test_the_mean_step_is_the_gradient_of_the_triple_loop",
         ("jnp.where(has_item, count / num_holders,", "jnp.where(has_item, count / num_users,"),
     ),
     *_of(
         "mfauc_jax/objective/lookups.py",
-        "sampling",
+        "sampling::test_the_rth_negative_is_the_rth_item_not_in_the_row",
         ("t - start + 1 if row_table", "t - start if row_table"),
     ),
     *_of(
         "mfauc_jax/solvers/sequential.py",
-        "step_oracle",
+        "step_oracle::test_an_iteration_of_algorithm_1_is_that_of_numpy",
         (
             "return (weight * risk + 0.5 * by_user[i] * (u @ u)) / m",
             "return weight * risk / m + 0.5 * by_user[i] * (u @ u) / n",
@@ -133,56 +137,58 @@ MUTANTS = (
     ),
     *_of(
         "mfauc_jax/solvers/alternating.py",
-        "alternating",
+        "alternating::test_the_gradient_is_zero_after_each_half_step",
         ("far = -far * local.inverse", "far = far * local.inverse"),
         ("ridge = local.reg / jnp.maximum(local.weight, 1e-30)", "ridge = local.reg"),
         ("reg.item * (data.num_usable / data.num_items)", "reg.item"),
     ),
     *_of(
         "mfauc_jax/solvers/minibatch.py",
-        "stochastic",
+        "stochastic::test_a_minibatch_iteration_moves_along_the_exact_gradient_on_average",
         ("(by_item * per_draw)[items]", "by_item[items]"),
         ("num_neg * as_neg)", "num_pos * as_neg)"),
         ("slope = slope * item_scale", "slope = slope"),
     ),
     *_of(
         "mfauc_jax/solvers/blockwise/visits.py",
-        "blockwise",
+        "blockwise::test_the_mean_over_assignments_is_the_full_gradient",
         ("d * b[sample.neg]", "b[sample.neg]"),
         ("(d * jnp.maximum(usable.sum(), 1))", "jnp.maximum(usable.sum(), 1)"),
     ),
     *_of(
         "mfauc_jax/solvers/blockwise/design.py",
-        "blockwise",
+        "blockwise::test_pairs_meet_as_often_as_the_design_says",
         ("(size - 1) / (size - blocks)", "size / (size - blocks)"),
     ),
     *_of(
         "mfauc_jax/solvers/averaging.py",
-        "stochastic",
+        "stochastic::test_averages_start_as_copies_and_then_are_means",
         ("(1.0 + rule.eta) / (elapsed", "1.0 / (elapsed"),
     ),
     *_of(
         "mfauc_jax/evaluation/formulas.py",
-        "metrics",
+        "metrics::test_auc_is_scikit_learns metrics::test_metrics_at_a_length_are_ranxs",
         ("2 * counts.per_user", "counts.per_user"),
         ("[np.minimum(counts.num_pos, size) - 1]", "[-1]"),
         ("above + 0.5 * level", "above + level"),
     ),
     *_of(
         "mfauc_jax/evaluation/counts.py",
-        "metrics",
+        "metrics::test_auc_is_scikit_learns",
         ("n - (num_seen + lengths)[users]", "n - num_seen[users]"),
         ("above=above - mates_above", "above=above"),
     ),
     *_of("experiments/fig_roc.py", "fig_roc", ('("printed", None)', '("printed", part.train)')),
     *_of(
         "mfauc_jax/serving/fold_in.py",
-        "fold_in",
+        "fold_in::test_fold_in_is_scipys_minimum_and_the_gap_covers_what_is_missed",
         ("share * reg[rows] / w[rows]", "share * reg[rows]"),
         (" - block.spread * jnp.outer(far, far)", ""),
     ),
     *_of(
-        "mfauc_jax/certify/held_out.py", "certificate", ("counts.num_pos) - 1", "counts.num_pos)")
+        "mfauc_jax/certify/held_out.py",
+        "certificate::test_ranks_equal_a_loop_with_ties",
+        ("counts.num_pos) - 1", "counts.num_pos)"),
     ),
     *_of(
         "mfauc_jax/certify/bounds.py",
@@ -201,7 +207,7 @@ MUTANTS = (
     ),
     *_of(
         "mfauc_jax/certify/rademacher.py",
-        "certificate",
+        "certificate::test_the_terms_of_a_rademacher_bound_are_its_formula",
         ("3 * w * signs.deviation", "w * signs.deviation"),
         (" / ((l_norm + 1) * (l_norm + 2)", " / ((l_norm + 1)"),
     ),
@@ -266,10 +272,16 @@ def copied(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
+def node(name: str) -> str:
+    """What pytest calls it: "exact::test_a" is tests/test_exact.py::test_a."""
+    file, _, test = name.partition("::")
+    return f"tests/test_{file}.py" + (f"::{test}" if test else "")
+
+
 def tested(folder: pathlib.Path, tests: str) -> str | None:
     """None if the tests pass in this copy, else the first that failed, or what went wrong."""
-    files = [f"tests/test_{name}.py" for name in tests.split()]
-    command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider", *files]
+    nodes = [node(name) for name in tests.split()]
+    command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider", *nodes]
     environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(
@@ -280,8 +292,8 @@ def tested(folder: pathlib.Path, tests: str) -> str | None:
         return f"stopped after {SECONDS} s"
     if done.returncode == 0:
         return None
-    if done.returncode == 5:
-        raise RuntimeError(f"no test was found in {', '.join(files)}")
+    if done.returncode not in (FAILED, BROKEN):
+        raise RuntimeError(f"no test was run in {', '.join(nodes)}: {done.stdout}{done.stderr}")
     first = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
     return first.group(1) if first else f"pytest ended with {done.returncode}"
 

@@ -16,7 +16,8 @@ def test_a_mutation_matches_its_source_once_and_its_tests_exist(mutant):
     assert changed != text
     compile(changed, mutant.file, "exec")
     for name in mutant.tests.split():
-        assert (mutants.ROOT / f"tests/test_{name}.py").exists()
+        file, _, test = mutants.node(name).partition("::")
+        assert f"def {test}" in (mutants.ROOT / file).read_text(), name
 
 
 def test_there_are_at_least_forty_and_no_two_alike():
@@ -56,8 +57,14 @@ def test_a_mutant_is_dead_only_if_a_test_fails(tree, old, new, fate, said):
 
 def test_tests_that_are_not_there_are_an_error_and_not_a_death(tree):
     (tree / "tests/test_empty.py").write_text("")
-    with pytest.raises(RuntimeError, match="no test was found"):
-        mutants.tried(tree, Mutant("formula.py", "2 * x", "3 * x", "empty"))
+    for name in ("empty", "gone", "formula::test_gone"):
+        with pytest.raises(RuntimeError, match="no test was run"):
+            mutants.tried(tree, Mutant("formula.py", "2 * x", "3 * x", name))
+
+
+def test_a_module_that_cannot_be_imported_is_a_death(tree):
+    found = mutants.tried(tree, Mutant("formula.py", "def twice(x)", "def thrice(x) 1", "formula"))
+    assert found.good and "test_formula.py" in found.killer
 
 
 def test_a_living_mutant_fails_the_script(monkeypatch, capsys, tree):
