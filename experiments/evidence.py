@@ -143,12 +143,6 @@ class Records:
             raise MissingRecords(f"{claim_experiments.FILE}: experiment {name}")
         return self._experiments[name]["found"]
 
-    def commits(self) -> list[str]:
-        """The commits of the records that were read."""
-        experiments = list((self._experiments or {}).values())
-        every = [r for rows in self._read.values() for r in rows] + experiments
-        return sorted({r["commit"] for r in every if "commit" in r})
-
     def scores(
         self, dataset: str, setting: str, method: str, column: str
     ) -> dict[int, tuple[float, float]]:
