@@ -84,9 +84,9 @@ def steep(dataset: str, betas: list[float]) -> dict[str, Any]:
 
 
 def beta_choice(
-    dataset: str, betas: list[float], series: list[float], seeds: int, iterations: int
+    dataset: str, betas: list[float], series: list[list[float]], seeds: int, iterations: int
 ) -> dict[str, Any]:
-    """Training and held-out AUC of L-BFGS on the sigmoid at each β, and through a rising series up to the largest."""
+    """Training and held-out AUC of L-BFGS on the sigmoid at each β, and through rising series, by their last β."""
     X = protocol.load(dataset, "")
     found: dict[str, list[list[float]]] = {}
     for seed in range(seeds):
@@ -95,7 +95,9 @@ def beta_choice(
             f"{beta:g}": (beta, FullBatch(iterations=iterations)) for beta in betas
         }
         inner = FullBatch(iterations=iterations)
-        solvers["series"] = series[-1], Continuation(inner, betas=tuple(series))
+        for rising in series:
+            solver = Continuation(inner, betas=tuple(rising))
+            solvers[f"up to {rising[-1]:g}"] = rising[-1], solver
         for name, (beta, solver) in solvers.items():
             model = MFAUC.paper(
                 losses.Sigmoid(beta=beta), solver=solver, penalty=Fixed(reg=0.0), seed=seed
@@ -324,8 +326,8 @@ EXPERIMENTS: dict[str, tuple[Callable[..., dict[str, Any]], dict[str, Any]]] = {
         beta_choice,
         {
             "dataset": "synthetic1",
-            "betas": [4.0, 256.0],
-            "series": [1.0, 4.0, 16.0, 64.0, 256.0],
+            "betas": [0.01, 4.0, 64.0, 256.0],
+            "series": [[1.0, 4.0, 16.0, 64.0], [1.0, 4.0, 16.0, 64.0, 256.0]],
             "seeds": 5,
             "iterations": 60,
         },

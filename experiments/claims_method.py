@@ -3,6 +3,7 @@
 import numpy as np
 
 from experiments.evidence import (
+    OPEN,
     REFUTED,
     VERIFIED,
     Claim,
@@ -25,6 +26,7 @@ claim = registering(CLAIMS)
     "Abstract",
     "a … stochastic gradient-descent-based algorithm which scales linearly with the size of the data",
     VERIFIED,
+    "Our minibatch solver; linear is read as a slope below 1.2, and the slope is a little above 1.",
 )
 def linear_in_the_data(records: Records) -> list[Part]:
     rows = [
@@ -122,23 +124,36 @@ def beta_to_infinity(records: Records) -> list[Part]:
     "if β is too small then corresponding objective is a poor approximation of the AUC and if it is too "
     "large … hard to perform gradient descent",
     VERIFIED,
+    "A small β is a poor approximation as a number; without λ it is only a scale of the scores, and the ranking need "
+    "not suffer (the number in brackets, which decides nothing).",
 )
 def beta_in_between(records: Records) -> list[Part]:
     aucs = {k: np.array(v) for k, v in records.experiment("beta_choice")["auc"].items()}
+    small = float((aucs["4"] - aucs["0.01"])[:, 0].mean())
+    text = f"training AUC, L-BFGS: β = 4 minus β = 256 (and minus β = .01: {small:.2g})"
     return [
         exact("|θ − (1 − AUC)| at β = .01", records.experiment("steep")["gap"][0], ">", 0.1),
-        mean("training AUC, L-BFGS: β = 4 minus β = 256", (aucs["4"] - aucs["256"])[:, 0], ">"),
+        mean(text, (aucs["4"] - aucs["256"])[:, 0], ">"),
     ]
 
 
-@claim("Sec. 2.1, ¶3", "To alleviate the problem … a series of increasing β values", VERIFIED)
+@claim(
+    "Sec. 2.1, ¶3",
+    "To alleviate the problem … a series of increasing β values",
+    OPEN,
+    "The steeper the last β, the more it helps; up to 64 the training AUC does not show it.",
+)
 def rising_betas(records: Records) -> list[Part]:
     aucs = {k: np.array(v) for k, v in records.experiment("beta_choice")["auc"].items()}
-    rise = aucs["series"] - aucs["256"]
-    return [
-        mean("training AUC: β = 1, 4, …, 256 minus β = 256 at once", rise[:, 0], ">"),
-        mean("the same, held-out AUC", rise[:, 1], ">"),
-    ]
+    parts = []
+    for last in ("64", "256"):
+        rise = aucs[f"up to {last}"] - aucs[last]
+        text = f"AUC: β = 1, 4, …, {last} minus β = {last} at once"
+        parts += [
+            mean(f"training {text}", rise[:, 0], ">"),
+            mean(f"held-out {text}", rise[:, 1], ">"),
+        ]
+    return parts
 
 
 @claim("Sec. 2.1, ¶4", "tanh(ρx) … is a concave function", VERIFIED)
@@ -239,19 +254,17 @@ def every_row_is_updated(records: Records) -> list[Part]:
 @claim(
     "Sec. 2.2, ¶5",
     "These matrices can be shown to converge more rapidly than U and V",
-    VERIFIED,
-    "As the authors ran it, and wherever the steps' noise dominates. With small steps (rows' steps with α = .05) the "
-    "averages remember where they began, and lag.",
+    REFUTED,
+    "As the authors ran it they do, and with large steps. With our reading of Algorithm 1 at the paper's α = .05 they "
+    "are behind after 300 iterations.",
 )
 def averages_converge_faster(records: Records) -> list[Part]:
-    theta = records.experiment("averages")["theta"]
-    at_end = {
-        steps: np.array(theta[steps])[:, -1] for steps in ("authors", "rows, α = .5")
-    }  # [seeds, 2]
     text = "θ of the averages − θ of the iterates, 300 iterations"
-    return [
-        mean(f"{steps}: {text}", both[:, 0] - both[:, 1], "<") for steps, both in at_end.items()
-    ]
+    parts = []
+    for steps, rows in records.experiment("averages")["theta"].items():
+        average, iterate = np.array(rows)[:, -1].T  # [seeds] each
+        parts.append(mean(f"{steps}: {text}", average - iterate, "<"))
+    return parts
 
 
 @claim(

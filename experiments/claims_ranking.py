@@ -251,8 +251,8 @@ def tanh_favours_the_top(records: Records) -> list[Part]:
     "Sec. 5, ¶1",
     "the choice of the logistic loss function and identity weighting implies a comparison to BPR",
     REFUTED,
-    "The same loss, but BPR draws users in proportion to their positives and penalises what it draws; its"
-    " row is another.",
+    "The loss is the same and the row is not. BPR draws users in proportion to their positives, and penalises what it "
+    "draws; which of the two matters was not tested.",
 )
 def logistic_is_bpr(records: Records) -> list[Part]:
     return [
@@ -301,8 +301,8 @@ def losses_are_consistent(records: Records) -> list[Part]:
     "Sec. 6, ¶2",
     "the proposed parallelisation by block optimisation speeds up the convergence",
     REFUTED,
-    "Seconds of the same algorithm on two devices and on one, on two cores that others used, too. These "
-    "data are too small to gain by a second device.",
+    "Seconds of the same algorithm on two devices and on one, on two cores that others used at the same time: a claim "
+    "about these small data on this machine.",
 )
 def blocks_speed_up(records: Records) -> list[Part]:
     return [
