@@ -26,6 +26,7 @@ class Row(NamedTuple):
     reach: dict[str, float]  # half the interval of ours − paper
     one_negative: float  # the authors' AUC of ours
     rank: int
+    commits: str  # of its records
 
 
 def rows(records: list[dict]) -> list[Row]:
@@ -56,4 +57,5 @@ def _row(dataset: str, setting: str, method: str, group: list[dict]) -> Row:
         )
     one = float(np.mean([r["auc_one_negative"] for r in group]))
     theirs = paper.ranking(dataset, method)
-    return Row(dataset, setting, method, count, ours, half, theirs, reach, one, group[0]["rank"])
+    rank, made_by = group[0]["rank"], results.commits(group)
+    return Row(dataset, setting, method, count, ours, half, theirs, reach, one, rank, made_by)

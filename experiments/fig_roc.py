@@ -166,6 +166,7 @@ def summary(records: list[dict]) -> list[dict[str, Any]]:
                 "printed@.20": float(np.mean([r["tpr"]["printed"][-1] for r in mine])),
                 "auc": float(np.mean([r["auc"] for r in mine])),
                 "chosen": sorted({f"{k} = {v:g}" for r in mine for k, v in r["chosen"].items()}),
+                "commits": results.commits(mine),
             }
         )
     return rows

@@ -152,6 +152,7 @@ def summary(records: list[dict]) -> list[dict[str, Any]]:
                 "paper": paper.TIMINGS[dataset].get(max(d, 1)),
                 "objective": final,
                 "ratio": final / float(np.mean(one)) if one else None,
+                "commits": results.commits(mine),
             }
         )
     return rows

@@ -6,6 +6,8 @@ from typing import Any
 
 from absl import app, flags
 
+from experiments import results
+
 _DEFINE = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float}
 
 
@@ -38,6 +40,8 @@ def run(config_class: type, main: Callable[[Any], int | None]) -> None:
             if isinstance(field.default, tuple):
                 kind = type(field.default[0]) if field.default else str
                 values[field.name] = tuple(kind(x) for x in values[field.name])
+        if "results" in values:
+            results.check_clean(values["results"])  # before hours of work, not after them
         return main(config_class(**values))
 
     app.run(start)

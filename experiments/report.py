@@ -4,12 +4,13 @@
 """
 
 import base64
+import collections
 import html
 import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from experiments import comparison, fig_roc, fig_timings, paper, results, targets
+from experiments import claims, comparison, fig_roc, fig_timings, paper, results, targets
 from experiments.comparison import Row
 from mfauc_jax._core import atomic
 
@@ -41,6 +42,7 @@ def write(folder: str | pathlib.Path, failed: Sequence[str] = ()) -> list[pathli
     first = Section("AUC Optimisation and Collaborative Filtering, regenerated", _intro(records))
     if failed:
         first.text.append(f"Failed in this run, and not in this report: {', '.join(failed)}.")
+    made = [*_claims(folder), *made]
     page, plain = folder / "report.html", folder / "RESULTS.md"
     atomic.write_text(page, _html([first, *made], folder))
     atomic.write_text(plain, _markdown([first, *made], folder))
@@ -59,6 +61,33 @@ def _intro(records: dict[str, list[dict]]) -> list[str]:
         "95 % interval, in which the paper's number counts as one split.",
         f"Commits {', '.join(commits)}; {'; '.join(devices)}; {seconds / 60:.0f} minutes in cells.",
     ]
+
+
+def _claims(folder: pathlib.Path) -> list[Section]:
+    """What the paper says in words, judged by the records of this folder; nothing where no claim has its records."""
+    judged = [j for j in claims.judge(folder) if j.found is not None]
+    if not any(j.parts for j in judged):
+        return []
+    counts = collections.Counter(j.found for j in judged)
+    without = len(claims.CLAIMS) - len(judged)
+    text = [
+        "Every claim that the paper makes in words: verified if all numbers are on the side that it says, refuted if "
+        "one is not, not testable here if an interval has both sides or nothing here can measure it. Intervals are of "
+        "95 %, over splits or seeds. `python -m experiments.verify_claims` prints every number and fails if a verdict "
+        "that we recorded is no longer that of the numbers.",
+        f"{len(judged)} claims: {', '.join(f'{n} {name}' for name, n in counts.most_common())}."
+        + (f" {without} more have no records in this folder." if without else ""),
+    ]
+    rows = []
+    for j in judged:
+        shown = j.decisive[:2]
+        more = [f"{len(j.parts) - len(shown)} more"] if len(j.parts) > len(shown) else []
+        numbers = "; ".join([*map(str, shown), *more])
+        about = ". ".join(part.rstrip(".") for part in (numbers, j.claim.note) if part)
+        verdict = str(j.found) + ("" if j.borne_out else f" (recorded as {j.claim.verdict})")
+        rows.append([f"“{j.claim.quote}”", j.claim.place, verdict, about])
+    head = ["the paper", "place", "verdict", "numbers"]
+    return [Section("The paper's claims, judged", text, None, head, rows)]
 
 
 def _loss_plots(records: list[dict]) -> list[Section]:
@@ -91,12 +120,15 @@ def _datasets(records: list[dict]) -> list[Section]:
             False: "DIFFERENT",
             None: "a random draw" if r["ours"] else r["note"],
         }
-        rows.append([paper.TITLES.get(r["dataset"], r["dataset"]), *sizes, equal[r["equal"]]])
+        title = paper.TITLES.get(r["dataset"], r["dataset"])
+        rows.append([title, *sizes, equal[r["equal"]], results.commits([r])])
     text = [
         "Users × items, positives. The filters are those of the authors' scripts; the text's own give "
         "other sizes for Epinions and Book Crossing. Flixster's full file could not be obtained."
     ]
-    return [Section("Table 3: data sets", text, None, ["data set", "paper", "ours", ""], rows)]
+    return [
+        Section("Table 3: data sets", text, None, ["data set", "paper", "ours", "", "commit"], rows)
+    ]
 
 
 def _roc(records: list[dict]) -> list[Section]:
@@ -110,6 +142,7 @@ def _roc(records: list[dict]) -> list[Section]:
             _n(r["printed@.20"]),
             _n(r["auc"]),
             ", ".join(r["chosen"]),
+            r["commits"],
         ]
         for r in fig_roc.summary(records)
     ]
@@ -128,6 +161,7 @@ def _roc(records: list[dict]) -> list[Section]:
         "as printed, 20 %",
         "AUC",
         "chosen",
+        "commit",
     ]
     return [Section("Fig. 3: ROC curves of the losses", text, "fig_roc", head, rows)]
 
@@ -152,6 +186,7 @@ def _timings(records: list[dict]) -> list[Section]:
                 *faster,
                 f"{r['objective']:.4f}",
                 ratio,
+                r["commits"],
             ]
         )
     text = [
@@ -171,6 +206,7 @@ def _timings(records: list[dict]) -> list[Section]:
         "ours: times 1 block",
         "θ at the end",
         "over 1 block's",
+        "commit",
     ]
     return [Section("Fig. 4 and Table 1: parallel optimisation", text, "fig_timings", head, rows)]
 
@@ -200,11 +236,11 @@ def _table(number: str, title: str, figure: str, intro: list[str]):
 
 def _ranking(dataset: str, setting: str, rows: list[Row]) -> Section:
     mine = [r for r in rows if (r.dataset, r.setting) == (dataset, setting)]
-    head = ["method", *paper.HEADS, "AUC, one negative", "why it differs"]
+    head = ["method", *paper.HEADS, "AUC, one negative", "commit", "why it differs"]
     lines = []
     for row in mine:
         cells = [_cell(row, column) for column in paper.COLUMNS]
-        lines.append([row.method, *cells, _n(row.one_negative), targets.why(row)])
+        lines.append([row.method, *cells, _n(row.one_negative), row.commits, targets.why(row)])
     text = [
         f"k = {mine[0].rank}, splits: {', '.join(sorted({str(r.splits) for r in mine}))}. Each entry: "
         "ours (paper), difference ± half its 95 % interval."

@@ -24,14 +24,15 @@ import jax
 from mfauc_jax import MFAUC
 from mfauc_jax._core import atomic, settings
 
+COMMITTED = (
+    pathlib.Path(__file__).resolve().parent / "results"
+)  # a record here names a commit that has its code
 VERSIONED = ("jax", "optax", "numpy", "scipy", "implicit", "lightfm-next", "recometrics")
 
 
 def provenance() -> dict[str, Any]:
     """Where and with what a number was made."""
-    here = pathlib.Path(__file__).parent
-    git = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
-    done = subprocess.run(git, capture_output=True, text=True, check=False)
+    commit = _git("describe", "--always", "--abbrev=12")
     versions = {}
     for name in VERSIONED:
         try:
@@ -39,12 +40,54 @@ def provenance() -> dict[str, Any]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return {
-        "commit": done.stdout.strip() or "unknown",
+        "commit": (commit or "unknown") + ("-dirty" if changed_files() else ""),
         "device": f"{jax.device_count()} × {jax.devices()[0].device_kind}, {os.cpu_count()} cores",
         "python": platform.python_version(),
         "versions": versions,
         "time": now(),
     }
+
+
+def _git(*words: str) -> str:
+    """What git says about the tree of this file; nothing where there is no git or no repository."""
+    git = ["git", "-C", str(COMMITTED.parent.parent), *words]
+    try:
+        done = subprocess.run(git, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.rstrip("\n") if done.returncode == 0 else ""
+
+
+def changed_files() -> list[str]:
+    """The files, besides the committed results, that are not as they were committed; new ones included."""
+    listed = _git("status", "--porcelain", "--", ".", ":(exclude)experiments/results")
+    return [line[3:] for line in listed.splitlines()]
+
+
+class DirtyTreeError(RuntimeError):
+    """Records for experiments/results would name a commit that does not have the code that made them."""
+
+
+def check_clean(path: str | os.PathLike) -> None:
+    """Raise DirtyTreeError if `path` is in experiments/results and the tree has uncommitted changes elsewhere."""
+    if not pathlib.Path(path).resolve().is_relative_to(COMMITTED):
+        return
+    changed = changed_files()
+    if changed:
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        raise DirtyTreeError(
+            f"{path}: records in experiments/results must name the commit of their code, but {changed[0]}{more} is "
+            "not committed: commit or stash it first, or write to another folder, such as out/"
+        )
+
+
+def commits(records: Iterable[dict]) -> str:
+    """The commits of the records, shortened: what a row of a table was made by."""
+    found = dict.fromkeys(r["commit"] for r in records if "commit" in r)
+    short = (
+        c.removesuffix("-dirty")[:7] + ("-dirty" if c.endswith("-dirty") else "") for c in found
+    )
+    return ", ".join(sorted(set(short)))
 
 
 def now() -> str:
@@ -54,6 +97,7 @@ def now() -> str:
 
 def write(path: str | os.PathLike, config: Any, records: Iterable[dict]) -> None:
     """Write records beside `path` and rename: a reader sees the old file or the new one."""
+    check_clean(path)
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     header = {"config": dataclasses.asdict(config), **provenance()}
@@ -108,6 +152,8 @@ class Cells:
     ) -> list[dict]:
         """As `run`, but jobs that agree in `group(job)` are computed by one call of `work`."""
         todo = [job for job in jobs if not self._has(job)]
+        if todo:
+            check_clean(self.path)
         groups: dict[Any, list[dict]] = {}
         for job in todo:
             groups.setdefault(group(job), []).append(job)

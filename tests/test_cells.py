@@ -1,11 +1,20 @@
 """Finished cells are kept, whatever happens after them, and never computed again."""
 
+import dataclasses
+import subprocess
+import types
+
 import pytest
 
-from experiments import results
+from experiments import flags, results
 from experiments.results import Cells
 
 JOBS = [{"kind": "fit", "method": name, "seed": seed} for name in "ab" for seed in range(3)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Empty:
+    results: str = "out/a.jsonl"
 
 
 class Work:
@@ -76,3 +85,72 @@ def test_cells_of_a_group_are_computed_together_and_only_those_missing(tmp_path)
     with pytest.raises(results.Enough):
         Cells(tmp_path / "d.jsonl", limit=4).run_together(JOBS, work, by_method)
     assert sizes[3:] == [3, 1]
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A repository of its own whose experiments/results takes the place of ours."""
+
+    def git(*words):
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        subprocess.run(
+            ["git", "-C", str(tmp_path), *identity, *words], check=True, capture_output=True
+        )
+
+    folder = tmp_path / "experiments/results"
+    folder.mkdir(parents=True)
+    (tmp_path / "code.py").write_text("x = 1\n")
+    (folder / "old.jsonl").write_text("")
+    git("init")
+    git("add", "-A")
+    git("commit", "-m", "first")
+    monkeypatch.setattr(results, "COMMITTED", folder)
+    return tmp_path
+
+
+def test_committed_records_are_written_from_a_clean_tree_only(repository):
+    folder, config = repository / "experiments/results", Empty()
+    results.write(folder / "old.jsonl", config, [{"a": 1}])
+    (commit,) = {r["commit"] for r in results.read(folder / "old.jsonl")}
+    assert len(commit) == 12
+    Cells(folder / "cells.jsonl").run(JOBS, Work())  # changed results are no changed code
+    assert {r["commit"] for r in results.read(folder / "cells.jsonl")} == {commit}
+
+    (repository / "code.py").write_text("x = 2\n")
+    words = r"must name the commit of their code, but code\.py is not committed: commit or stash it first, or write"
+    with pytest.raises(results.DirtyTreeError, match=words):
+        results.write(folder / "old.jsonl", config, [{"a": 2}])
+    assert results.read(folder / "old.jsonl")[0]["a"] == 1
+    work = Work()
+    with pytest.raises(results.DirtyTreeError, match=words):
+        Cells(folder / "new.jsonl").run(JOBS, work)
+    assert work.done == []  # refused before the work
+    assert Cells(folder / "cells.jsonl").run(JOBS, work) and work.done == []  # nothing to write
+
+
+def test_a_new_file_is_a_change_and_other_folders_are_free(repository):
+    (repository / "more.py").write_text("y = 1\n")
+    with pytest.raises(results.DirtyTreeError, match=r"more\.py"):
+        results.write(repository / "experiments/results/a.jsonl", Empty(), [])
+    results.write(repository / "out/a.jsonl", Empty(), [{"a": 1}])
+    assert results.read(repository / "out/a.jsonl")[0]["commit"].endswith("-dirty")
+
+
+def test_a_command_is_refused_before_it_runs(repository, monkeypatch):
+    (repository / "code.py").write_text("x = 2\n")
+    path = str(repository / "experiments/results/a.jsonl")
+    monkeypatch.setattr(flags.app, "run", lambda start: start(["prog"]))
+    monkeypatch.setattr(flags.flags, "FLAGS", types.SimpleNamespace(results=path))
+    monkeypatch.setattr(flags.flags, "DEFINE_string", lambda *args: None)
+    with pytest.raises(results.DirtyTreeError):
+        flags.run(Empty, lambda config: pytest.fail("it ran"))
+
+
+def test_the_commits_of_a_row_are_short_and_say_dirty():
+    rows = [
+        {"commit": "0123456789ab-dirty"},
+        {"commit": "ba9876543210"},
+        {"commit": "ba9876543210"},
+        {},
+    ]
+    assert results.commits(rows) == "0123456-dirty, ba98765"

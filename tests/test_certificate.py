@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mfauc_jax._core.factors import Factors
-from mfauc_jax.certify import certificate, held_out
+from mfauc_jax.certify import certificate, held_out, rademacher
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import losses
 from mfauc_jax.solvers.base import gaussian
@@ -139,6 +139,37 @@ def test_equally_active_users_make_one_group():
 
 
 # --- rademacher_users, rademacher_draws -------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", rademacher.SYMMETRISATIONS)
+def test_the_terms_of_a_rademacher_bound_are_its_formula(kind):
+    """Ê + (2 B R_l / m) E‖·‖₂ + 3 w ε(δ′), every term by hand; δ′ pays for both grids."""
+    factors, train, _ = split()
+    m, n, N, delta = 40, 30, 6, 0.05
+    norm = rademacher.ExpectedNorm(kind, delta, mean=1.5, bound=1.7)
+    loss = losses.Sigmoid(beta=2.0)
+    terms = rademacher.bound_terms(norm, factors, train, loss)
+    S = np.asarray(factors.U @ factors.V.T)
+
+    def ceiling(value, unit):
+        level = next(level for level in range(1000) if value <= unit * 2 ** (level / 4))
+        return level, unit * 2 ** (level / 4)
+
+    l_norm, nuclear = ceiling(np.linalg.norm(S, "nuc"), 1.0)
+    l_margin, gamma = ceiling(np.ptp(S, axis=1).max(), 0.25)
+    peeled = 0.9 * delta / ((l_norm + 1) * (l_norm + 2) * (l_margin + 1) * (l_margin + 2))
+    squares = {"rademacher_users": (n - 1) ** 2 / (N * (n - N) ** 2), "rademacher_draws": 1 / N}[
+        kind
+    ]
+    epsilon = np.sqrt(np.log(1 / peeled) / 2 * squares / m)
+    width = 1 / (1 + np.exp(-2 * gamma)) - 1 / (1 + np.exp(2 * gamma))
+    assert min(l_norm, l_margin) > 3
+    assert terms["complexity"] == pytest.approx(2 * (2.0 / 4) * nuclear * 1.7 / m)
+    assert terms["deviation"] == pytest.approx(3 * width * epsilon)
+    made = rademacher.from_terms(norm, terms, loss)
+    assert made.bound == pytest.approx(
+        terms["empirical_risk"] + terms["complexity"] + terms["deviation"]
+    )
 
 
 @given(

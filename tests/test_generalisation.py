@@ -55,6 +55,37 @@ def test_symmetrisation(known):
     assert sim.deviation.mean() <= sim.swap.mean() <= sim.rhat.mean()  # Lemma 3.3
 
 
+def test_a_class_that_is_free_by_user_is_the_class_with_every_choice_listed():
+    """R̂'s factor 2 and all three suprema, against listing K^m functions and 2^m signs."""
+    small = generalisation.toy(m=3, n=4, size=2, K=4)
+    for world in (small, generalisation.every_function(2, 3)):
+        free = generalisation.simulate_free(KEY, world, 50)
+        every = generalisation.simulate(KEY, generalisation.listed(world), 50)
+        for mine, theirs in zip(free, every, strict=True):
+            np.testing.assert_allclose(mine, theirs, atol=1e-12)
+
+
+def test_a_class_that_fits_every_sample_has_r_hat_one():
+    """Kills: 2 E sup read as 1.2 E sup. sup Σ ν_i Q_i is the number of ν_i = 1."""
+    world = generalisation.listed(generalisation.every_function(2, 4))
+    sim = generalisation.simulate(KEY, world, 300)
+    np.testing.assert_allclose(sim.rhat, 1.0)
+    np.testing.assert_allclose(sim.deviation, 1 - 1 / 4)
+    assert sim.swap.mean() == pytest.approx(1 - 1 / 4, abs=0.06)
+
+
+def test_coins_are_averages_over_the_pairs_of_a_sample():
+    world = generalisation.one_coin(m=2, n=8, size=3)
+    T = generalisation.sample_averages(world, np.array([[[0, 5, 1], [7, 7, 4]]]))
+    np.testing.assert_allclose(T, [[[2 / 3, 0.0]]])
+    np.testing.assert_allclose(generalisation.expected_averages(world), 0.5)
+    assert (generalisation.simulate_free(KEY, world, 10).rhat == 0).all()  # one function
+    rhat = generalisation.coin_rhats(KEY, m=2, size=1, chance=0.3, draws=10)
+    np.testing.assert_allclose(rhat, 1.0)  # |2T − 1| of a single coin
+    rhat = generalisation.coin_rhats(KEY, m=1, size=2, chance=0.5, draws=4000)
+    assert set(rhat) == {0.0, 1.0} and rhat.mean() == pytest.approx(0.5, abs=0.03)
+
+
 def test_statements_are_sums_of_their_terms(known):
     _, _, eps = known
     num_pos = np.full(7, 3)

@@ -115,3 +115,11 @@ def test_log_mean_exp_leaves_out_items_of_weight_zero_and_survives_none():
     )
     value, slope = jax.value_and_grad(equation.log_mean_exp)(x, jnp.zeros(3))
     assert np.isfinite(value) and (slope == 0).all()
+
+
+@pytest.mark.parametrize("rho", [0.5, 3.0])
+def test_tanh_is_the_papers_formula(rho):
+    x = np.linspace(0.0, 4.0, 9)
+    np.testing.assert_allclose(weightings.Tanh(rho=rho)(x), np.tanh(rho * x), rtol=1e-12)
+    slope = jax.grad(weightings.Tanh(rho=rho))(0.7)
+    assert slope == pytest.approx(rho / np.cosh(rho * 0.7) ** 2)

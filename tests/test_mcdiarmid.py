@@ -66,6 +66,13 @@ def test_mcdiarmid_bounds_an_exact_tail(p, epsilon):
     )
 
 
+def test_the_lower_tail_is_the_upper_tail_of_the_other_side():
+    for size, p, epsilon in ((5, 0.3, 0.1), (20, 0.7, 0.2), (7, 0.5, 0.07)):
+        lower = mcdiarmid.binomial_lower_tail(size, p, epsilon)
+        assert lower == pytest.approx(mcdiarmid.binomial_tail(size, 1 - p, epsilon))
+    assert mcdiarmid.binomial_lower_tail(2, 0.5, 0.5) == pytest.approx(0.25)
+
+
 def test_theorem_3_4_is_twice_lemma_3_2():
     num_pos = np.array([1, 4, 7])
     assert mcdiarmid.theorem_3_4(num_pos, 12, 0.2) == pytest.approx(

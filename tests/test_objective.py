@@ -51,3 +51,28 @@ def test_the_penalty_is_always_in_full_and_may_differ_by_row():
     reg = Reg(jnp.asarray(by_user), jnp.asarray(by_item))
     rows = 0.5 * (by_user @ (U**2).sum(1) / 9 + by_item @ (V**2).sum(1) / 7)
     assert float(equation.penalty(equation.make(reg=reg), AT)) == pytest.approx(rows)
+
+
+def test_pairs_of_equal_weight_are_no_pairs():
+    """The variance by pairs, ½ Σ_qq′ g′ g′ (s − s′)², is the variance about the mean."""
+    objective, rng = equation.make("logistic"), np.random.default_rng(0)
+    u, V_pos, V_neg = (jnp.asarray(rng.normal(size=shape)) for shape in ((3,), (4, 3), (5, 3)))
+    g_pos, g_neg = (jnp.asarray(rng.dirichlet(np.ones(size))) for size in (4, 5))
+    rows = (objective, u, V_pos, V_neg, g_pos, g_neg, 0.7, 1.2)
+    ones = sampling.Pairs(jnp.ones((4, 5)), jnp.ones((5, 5)))
+    assert equation.user_risk(*rows, pairs=ones) == pytest.approx(float(equation.user_risk(*rows)))
+
+
+def test_richardsons_correction_is_the_value_itself_without_a_bias():
+    """With φ = identity the two halves of the negatives have θ′ as their mean: 2 θ′ − θ′."""
+    objective = equation.make("logistic", reg=0.3)
+    sample = sampling.uniform(jax.random.key(0), X, WEIGHTS, WEIGHTS.usable, 3, 6)
+    assert equation.richardson(objective, AT, sample) == pytest.approx(
+        float(equation.value(objective, AT, sample))
+    )
+    tilted = equation.make("logistic", "tanh", reg=0.3)
+    whole = float(equation.value(tilted, AT, sample))
+    halves = [float(equation.value(tilted, AT, half)) for half in sampling.halves(sample)]
+    corrected = float(equation.richardson(tilted, AT, sample))
+    assert corrected == pytest.approx(whole + (whole - np.mean(halves)))
+    assert abs(whole - np.mean(halves)) > 1e-4

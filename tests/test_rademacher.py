@@ -13,7 +13,7 @@ from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import losses
 from mfauc_jax.solvers.base import gaussian
 from theory import rademacher
-from theory.function_class import paper_losses
+from theory.function_class import extended, paper_losses
 
 KEY = jax.random.key(0)
 
@@ -81,6 +81,25 @@ def test_printed_theorem_is_refuted_at_256_by_2560(name):
     assert lower > printed
     assert lower < rademacher.corrected_bound(KEY, X, B, rho, draws=2)
     assert lower < rademacher.crude_bound(2560, B, rho)
+
+
+@pytest.mark.parametrize("name", losses.PAPER_LOSSES)
+def test_a_loss_is_continued_by_its_tangents(name):
+    loss = paper_losses()[name]
+    h, x = extended(loss, 3.0), jnp.linspace(-3.0, 3.0, 50)
+    np.testing.assert_allclose(h(x), loss(x), atol=1e-12)
+    for side in (-1.0, 1.0):
+        slope = jax.grad(loss)(3.0 * side)
+        assert h(10.0 * side) == pytest.approx(float(loss(3.0 * side) + 7 * side * slope))
+
+
+def test_the_corrected_bound_is_attained_by_two_items():
+    """Kills: the corrected Theorem 3.7 × ½. With one pair per user G is E − Ē, and linear h gives equality."""
+    X = Interactions.from_scipy(np.eye(2)[[0, 1, 1, 0, 1]])
+    bound = rademacher.corrected_bound(KEY, X, 1.0, 3.0, draws=2)
+    assert bound == pytest.approx(2 / 5 * 3.0 * np.sqrt(2 * 5))  # ‖G‖₂ = √2 √m
+    for nu in rademacher.sign_vectors(5)[::5]:
+        assert 2 / 5 * rademacher.linear_supremum(X, nu, 3.0) == pytest.approx(bound)
 
 
 @pytest.mark.parametrize("name", losses.PAPER_LOSSES)

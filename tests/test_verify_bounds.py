@@ -8,7 +8,7 @@ import pytest
 
 from mfauc_jax.objective import losses
 from theory import verify_bounds, verify_consistency, verify_generalisation, verify_rademacher
-from theory.statement import CORRECTED, HOLDS, REFUTED, Statement, at_most, below, equal
+from theory.statement import BEYOND, CORRECTED, HOLDS, REFUTED, Statement, at_most, below, equal
 
 NUMBERED = [
     "Def 3.1",
@@ -49,6 +49,18 @@ def test_every_numbered_statement_is_there(table):
 def test_what_is_known_to_be_false_is_refuted(table):
     refuted = {n for r in table[1] if r["verdict"] == REFUTED for n in r["number"].split(", ")}
     assert {"Thm 3.7", "Cor 3.1", "Lemma 3.1", "Thm 3.2", "E33", "E38", "E42", "E43"} <= refuted
+
+
+def test_what_is_not_the_papers_is_not_counted_as_the_papers(table):
+    beyond = {r["number"] for r in table[1] if r["verdict"] == BEYOND}
+    assert beyond == {"E45", "softmax", "floor", "Certificate"}
+    assert not any(r["number"] in beyond for r in table[1] if r["verdict"] != BEYOND)
+
+
+@pytest.mark.parametrize("number", ["Thm 3.3", "Thm 3.4", "Lemma 3.2", "Lemma 3.3", "Thm 3.8"])
+def test_each_bound_has_a_world_in_which_half_of_it_would_be_too_small(number, table):
+    rows = [r for r in table[1] if r["number"] == number and "bound ÷ measured" in r["claim"]]
+    assert rows and all(1 <= r["left"] < r["right"] == 2 for r in rows)
 
 
 @pytest.mark.parametrize(

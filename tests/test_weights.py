@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from toys import matrices, quiet
 
 from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective.penalties import Auto
 from mfauc_jax.objective.weights import Weights
 
 
@@ -71,3 +72,32 @@ def test_bad_exponents_and_hopeless_data_are_named():
         full = Interactions.of(np.ones((2, 2)))
     with pytest.raises(ValueError, match="no user has both"):
         Weights.paper().of(full)
+
+
+def test_auto_is_the_formula_of_its_docstring():
+    """λ_i, λ_j and σ_i by plain loops over users and items, with every exponent away from its default."""
+    m, n = 11, 7
+    dense = np.random.default_rng(3).random((m, n)) < 0.45
+    dense[:, 0], dense[:, 1] = True, False
+    X = quiet(dense)
+    weights = Weights(tau=-0.3, tau_neg=0.4, user_power=0.6).of(X)
+    powers = {"sigma_power": 0.4, "noise_power": 0.3, "reg_user_power": 0.7, "reg_item_power": 0.6}
+    reg, spread = Auto(strength=0.9, sigma=1.3, **powers).of(X, weights)
+
+    N, frequency = dense.sum(1), dense.mean(0)
+    a, b = np.maximum(frequency, 1 / m) ** -0.3, (1 - frequency) ** 0.4
+    w = N**0.6 / (N**0.6).mean()
+    sigma = np.maximum(1, 1.3 * ((n - N) / N) ** 0.4)
+    noise = 0.9 * sigma.mean() ** 0.3 * (1 + np.sqrt(n / m)) * np.sqrt((w**2 / N).mean())
+    h = np.zeros(n)
+    for i in range(m):
+        for j in range(n):
+            if dense[i, j]:
+                h[j] += w[i] * a[j] / a[dense[i]].sum()
+            else:
+                h[j] += w[i] * sigma[i] * b[j] / b[~dense[i]].sum()
+    by_user = noise * w**0.7 / (w**0.7).mean()
+    by_item = noise * (m / n) * h**0.6 / (h**0.6).mean()
+    np.testing.assert_allclose(reg.user, by_user, rtol=1e-10)  # λ_i/m = l_i/m
+    np.testing.assert_allclose(np.asarray(reg.item) / n, by_item / m, rtol=1e-10)
+    np.testing.assert_allclose(spread, sigma - 1, rtol=1e-10)

@@ -9,11 +9,12 @@ Finitely many items y with probabilities w and η(y) = P[r = +1 | y]:
 
 import itertools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 import scipy.optimize
 
 from mfauc_jax.objective import equation, losses, weightings
@@ -111,16 +112,44 @@ def _risk_and_slope(loss: Callable, free: jax.Array, A: jax.Array):
 
 def minimiser(loss: Callable, eta: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """A minimiser of R_L by BFGS with exact gradients, s_1 = 0 fixed; `loss` is a pytree, such as a Loss."""
-    A = pair_weights(eta, weights)
-    A = jnp.asarray(A / A.sum())
+    return _minimise(loss, pair_weights(eta, weights), -eta)  # from the wrong order
+
+
+def _minimise(loss: Callable, A: Any, start: np.ndarray) -> np.ndarray:
+    shares = jnp.asarray(A / A.sum())
     answer = scipy.optimize.minimize(
-        lambda x: tuple(np.asarray(a) for a in _risk_and_slope(loss, x, A)),
-        eta[0] - eta[1:],  # from the wrong order
+        lambda x: tuple(np.asarray(a) for a in _risk_and_slope(loss, x, shares)),
+        start[1:] - start[0],
         jac=True,
         method="BFGS",
         options={"gtol": 1e-10, "maxiter": 2000},
     )
     return np.concatenate([[0.0], answer.x])
+
+
+def users_minimiser(
+    loss: Callable, eta: np.ndarray, weights: np.ndarray, users: np.ndarray
+) -> np.ndarray:
+    """s [m, n] that minimises Σ_i P(w_i) R_L(s(w_i, ·)) over all scores of all users at once.
+
+    Args:
+        loss: L.
+        eta: P[r = +1 | w_i, y_j], [m, n].
+        weights: P(y_j | w_i), [m, n].
+        users: P(w_i), [m].
+    """
+    rows = zip(users, eta, weights, strict=True)
+    A = scipy.linalg.block_diag(*(share * pair_weights(e, w) for share, e, w in rows))
+    return _minimise(loss, A, -eta.ravel()).reshape(eta.shape)
+
+
+def shared_minimiser(
+    loss: Callable, eta: np.ndarray, weights: np.ndarray, users: np.ndarray
+) -> np.ndarray:
+    """s [n], the same for all users, that minimises the same risk: a rank-one model without users."""
+    rows = zip(users, eta, weights, strict=True)
+    A = np.stack([share * pair_weights(e, w) for share, e, w in rows]).sum(0)
+    return _minimise(loss, A, -eta.mean(0))
 
 
 def square_minimiser(eta: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -192,6 +221,15 @@ def sigmoid_regrets(
     tied = 0.5 * A[np.equal.outer(eta, eta)].sum()
     best = np.minimum(A, A.T)[~np.equal.outer(eta, eta)].sum() / 2 + tied
     return auc_risk(s, eta, weights) - bayes_risk(eta, weights), excess - float(best)
+
+
+def sigmoid_sequence(
+    eta: np.ndarray, weights: np.ndarray, noise: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(R_L − R_L*, R − R*) along s⟨t⟩ = t² (η + noise/t), t = 1, 2, 4, …: Definition 3.1 for a minimum not attained."""
+    along = [sigmoid_regrets(t**2 * (eta + noise / t), eta, weights) for t in 2.0 ** np.arange(12)]
+    auc, surrogate = np.array(along).T
+    return surrogate, auc
 
 
 def sigmoid_limit(eta: np.ndarray, printed: bool) -> float:

@@ -103,18 +103,72 @@ class Simulation(NamedTuple):
 
 def simulate(key, world: Toy, draws: int = 4000) -> Simulation:
     """Draw samples from the known distribution and evaluate every term of Theorem 3.8."""
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    m, n = world.D.shape
-    first, ghost = (
-        np.stack([rng.choice(n, (draws, world.size), p=D) for D in world.D], axis=1)
-        for _ in range(2)
-    )
-    T, T_ghost = sample_averages(world, first), sample_averages(world, ghost)
+    T, T_ghost = _two_samples(key, world, draws)
     truth = expected_averages(world).mean(1)
+    m = len(world.D)
     signs = rademacher.sign_vectors(m)
     rhat = 2 / m * np.mean([(T @ nu).max(1) for nu in signs], axis=0)
     deviation = (truth[None, :] - T.mean(2)).max(1)
     return Simulation(deviation, (T_ghost - T).mean(2).max(1), rhat)
+
+
+def _two_samples(key, world: Toy, draws: int) -> tuple[np.ndarray, np.ndarray]:
+    """T_i(Q) of `draws` samples S and of as many ghosts S̃, [draws, K, m] each."""
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    n = world.D.shape[1]
+    first, ghost = (
+        np.stack([rng.choice(n, (draws, world.size), p=D) for D in world.D], axis=1)
+        for _ in range(2)
+    )
+    return sample_averages(world, first), sample_averages(world, ghost)
+
+
+# --- Worlds in which the bounds are nearly attained -------------------------------------------
+
+
+def every_function(m: int, n: int) -> Toy:
+    """One draw per user from n equally likely items; Q(i, p, q) is any 0/1 function of p.
+
+    With another function for each user (`listed`, or `simulate_free`) R̂ = 1, and the class fits any
+    sample: sup (E − Ê) = E sup (Ẽ − Ê) = 1 − 1/n. Lemma 3.3 cannot have a smaller constant than 2 in R̂.
+    """
+    subsets = np.array(list(itertools.product([0.0, 1.0], repeat=n)))
+    Q = np.broadcast_to(subsets[:, None, :, None], (len(subsets), m, n, n))
+    return Toy(np.full((m, n), 1 / n), 1, Q)
+
+
+def one_coin(m: int, n: int, size: int) -> Toy:
+    """One function, 1 on half of the items: Ê_S[Q] is a mean of m · size fair coins, and R = 0."""
+    Q = np.broadcast_to((np.arange(n) < n // 2)[None, None, :, None].astype(float), (1, m, n, n))
+    return Toy(np.full((m, n), 1 / n), size, Q)
+
+
+def listed(world: Toy) -> Toy:
+    """The class with any one of the K functions for each user: K^m functions."""
+    K, m = world.Q.shape[:2]
+    choices = np.array(list(itertools.product(range(K), repeat=m)))
+    return world._replace(Q=world.Q[choices, np.arange(m)])
+
+
+def simulate_free(key, world: Toy, draws: int = 4000) -> Simulation:
+    """`simulate(key, listed(world))` user by user: a supremum of sums over users is the sum of suprema.
+
+    2 E_ν sup ν_i T_i = sup T_i + sup (−T_i), whatever the number of users.
+    """
+    T, T_ghost = _two_samples(key, world, draws)
+    deviation = (expected_averages(world)[None] - T).max(1).mean(1)
+    rhat = (T.max(1) - T.min(1)).mean(1)
+    return Simulation(deviation, (T_ghost - T).max(1).mean(1), rhat)
+
+
+def coin_rhats(key, m: int, size: int, chance: float, draws: int = 20_000) -> np.ndarray:
+    """R̂ of {Q_i, 1 − Q_i}, each for itself, where Q_i is 1 on items of D_i-mass `chance`: the mean of |2 T_i − 1|.
+
+    One draw moves R̂ by 2/(m · size), which is Theorem 3.4's 2 c_a for n much larger than `size`.
+    """
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    T = rng.binomial(size, chance, (draws, m)) / size
+    return np.abs(2 * T - 1).mean(1)
 
 
 # --- Scope (E45) ------------------------------------------------------------------------------

@@ -111,6 +111,11 @@ def binomial_tail(size: int, p: float, epsilon: float) -> float:
     return float(scipy.stats.binom.sf(np.ceil(size * (p + epsilon) - 1e-9) - 1, size, p))
 
 
+def binomial_lower_tail(size: int, p: float, epsilon: float) -> float:
+    """P{p − mean of `size` coins ≥ ε}, exactly: Theorem 3.3's second inequality."""
+    return float(scipy.stats.binom.cdf(np.floor(size * (p - epsilon) + 1e-9), size, p))
+
+
 def theorem_3_4(num_pos: np.ndarray, num_items: int, delta: float) -> float:
     """√((2 ln(1/δ)(n−1)²/m²) Σ 1/(|ω_i||ω̄_i|²)) = 2 ε₁: R ≤ R̂ + this, with probability ≥ 1 − δ."""
     num_pos = np.asarray(num_pos, float)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 HOLDS = "holds"
 REFUTED = "refuted as printed"
 CORRECTED = "holds as corrected"
+BEYOND = "holds, beyond the paper"  # ours: not in the count of the paper's statements
 
 
 class Statement(NamedTuple):

@@ -18,7 +18,7 @@ jax.config.update("jax_enable_x64", True)  # before any array exists
 
 from mfauc_jax._core import atomic  # noqa: E402
 from theory import verify_consistency, verify_generalisation, verify_rademacher  # noqa: E402
-from theory.statement import Statement  # noqa: E402
+from theory.statement import BEYOND, Statement  # noqa: E402
 
 CHECKS = [*verify_consistency.CHECKS, *verify_rademacher.CHECKS, *verify_generalisation.CHECKS]
 
@@ -48,12 +48,13 @@ def main(argv: list[str] | None = None) -> int:
             statements.append(statement)
             print(row(statement), flush=True)
     wrong = [s for s in statements if not s.stands]
-    verdicts = ", ".join(
-        f"{n} {name}" for name, n in Counter(s.verdict for s in statements).items()
-    )
+    counts = Counter(s.verdict for s in statements)
+    ours = counts.pop(BEYOND, 0)
+    verdicts = ", ".join(f"{n} {name}" for name, n in counts.items())
     seconds = time.perf_counter() - started
     print(
-        f"\n{len(statements)} statements in {seconds:.0f} s: {verdicts}; {len(wrong)} not borne out"
+        f"\n{counts.total()} statements about the paper in {seconds:.0f} s: {verdicts}; "
+        f"{ours} beyond it; {len(wrong)} not borne out"
     )
     if arguments.json:
         atomic.write_text(arguments.json, json.dumps([as_record(s) for s in statements], indent=1))

@@ -1,0 +1,362 @@
+"""One-line mutations of the mathematics, each of which some test must notice.
+
+    python -m experiments.mutants [--only=TEXT] [--jobs=1] [--json=FILE]
+
+Each mutation is applied to a copy of the tree in a temporary folder, and the nearest test files are run there until the
+first failure. The exit code is 0 only if every mutant is dead. It is 1 if one lives (then write the test that is
+missing), if a mutation no longer matches its source (then bring it up to date), or if the tests fail without a
+mutation.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import queue
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+from mfauc_jax._core import atomic
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FOLDERS = ("mfauc_jax", "theory", "experiments", "tests", "docs")
+FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "mkdocs.yml")
+FAILED, BROKEN = (
+    1,
+    2,
+)  # pytest's exit codes for a test that fails and for a module that cannot be imported
+SECONDS = 900  # a mutant that hangs is stopped, and counts as dead
+
+
+class Mutant(NamedTuple):
+    """`old` → `new` in one file; `old` must occur there exactly once."""
+
+    file: str
+    old: str
+    new: str
+    tests: str  # the nearest: names of test files without "test_", with ::test_name where the file is slow
+
+    @property
+    def name(self) -> str:
+        """The file and the change."""
+        return f"{self.file}: {self.old} → {self.new or 'nothing'}"
+
+
+def _of(file: str, tests: str, *changes: tuple[str, str]) -> list[Mutant]:
+    return [Mutant(file, old, new, tests) for old, new in changes]
+
+
+MUTANTS = (
+    *_of(
+        "mfauc_jax/objective/losses.py",
+        "losses",
+        ("return 0.5 * jnp.maximum(", "return jnp.maximum("),
+        ("sigmoid(-self.beta * x)", "sigmoid(-x)"),
+        ("jax.nn.softplus(-self.beta * x)", "jax.nn.softplus(-self.beta * x) / self.beta"),
+    ),
+    *_of(
+        "mfauc_jax/objective/weightings.py",
+        "losses",
+        ("jnp.tanh(self.rho * x)", "jnp.tanh(x)"),
+        ("jnp.log1p(self.c * x)", "jnp.log1p(x)"),
+    ),
+    *_of(
+        "mfauc_jax/objective/weights.py",
+        "weights",
+        ("(1.0 - frequency) ** tau_neg", "frequency**tau_neg"),
+        ("** tau * confidence", "** tau"),
+        ("host.floats(w / mean)", "host.floats(w)"),
+    ),
+    *_of(
+        "mfauc_jax/objective/penalties.py",
+        "weights",
+        ("(1 + np.sqrt(n / m))", "(1 + np.sqrt(m / n))"),
+        ("lifted**self.reg_user_power", "lifted"),
+        ("noise * (m / n) * item_scale", "noise * item_scale"),
+    ),
+    *_of(
+        "mfauc_jax/objective/equation.py",
+        "objective",
+        ("0.5 * ((reg.user * users)", "((reg.user * users)"),
+        ("0.5 * g_neg @ squared_gap", "g_neg @ squared_gap"),
+        ("own * objective.loss(s_pos - s)", "own * objective.loss(s - s_pos)"),
+        (
+            "return 2 * value(objective, factors, sample)",
+            "return value(objective, factors, sample)",
+        ),
+    ),
+    *_of(
+        "mfauc_jax/objective/exact.py",
+        "exact::test_exact_is_the_triple_loop",
+        ("2 * (1 - s_pos) * W1", "(1 - s_pos) * W1"),
+        ("reverse=True)[1:]", "reverse=True)[:-1]"),
+        ("(second - row_sums(b[items] * s**2))", "(second)"),
+    ),
+    *_of(
+        "mfauc_jax/objective/sampling.py",
+        "stochastic::test_a_minibatch_iteration_moves_along_the_exact_gradient_on_average",
+        ("scale = num_neg / max(num_neg - 1, 1)", "scale = 1.0"),
+    ),
+    *_of(
+        "mfauc_jax/objective/sampling.py",
+        "sampling::test_one_user_whose_only_negative_is_the_item_has_no_other_to_draw",
+        ("weights.b[item] / weights.neg_mass[users]", "weights.b[item]"),
+        ("weights, users) - own_mass", "weights, users)"),
+    ),
+    *_of(
+        "mfauc_jax/objective/sampling.py",
+        "step_oracle::test_the_mean_step_is_the_gradient_of_the_triple_loop",
+        ("jnp.where(has_item, count / num_holders,", "jnp.where(has_item, count / num_users,"),
+    ),
+    *_of(
+        "mfauc_jax/objective/lookups.py",
+        "sampling::test_the_rth_negative_is_the_rth_item_not_in_the_row",
+        ("t - start + 1 if row_table", "t - start if row_table"),
+    ),
+    *_of(
+        "mfauc_jax/solvers/sequential.py",
+        "step_oracle::test_an_iteration_of_algorithm_1_is_that_of_numpy",
+        (
+            "return (weight * risk + 0.5 * by_user[i] * (u @ u)) / m",
+            "return weight * risk / m + 0.5 * by_user[i] * (u @ u) / n",
+        ),
+        (
+            "equation.item_risk(objective, v, factors, sample) + 0.5 * by_item[j] * (v @ v) / n",
+            "0.3 * equation.item_risk(objective, v, factors, sample) + 0.5 * by_item[j] * (v @ v) / m",
+        ),
+        ("U_new if self.new_user else U", "U"),
+        ("gradient * 1000", "gradient * 100"),
+        ("jnp.minimum(1.0, self.max_norm", "jnp.maximum(0.0, self.max_norm"),
+        ("0 if solver.fixed_order else t", "t"),
+    ),
+    *_of(
+        "mfauc_jax/solvers/alternating.py",
+        "alternating::test_the_gradient_is_zero_after_each_half_step",
+        ("far = -far * local.inverse", "far = far * local.inverse"),
+        ("ridge = local.reg / jnp.maximum(local.weight, 1e-30)", "ridge = local.reg"),
+        ("reg.item * (data.num_usable / data.num_items)", "reg.item"),
+    ),
+    *_of(
+        "mfauc_jax/solvers/minibatch.py",
+        "stochastic::test_a_minibatch_iteration_moves_along_the_exact_gradient_on_average",
+        ("(by_item * per_draw)[items]", "by_item[items]"),
+        ("num_neg * as_neg)", "num_pos * as_neg)"),
+        ("slope = slope * item_scale", "slope = slope"),
+    ),
+    *_of(
+        "mfauc_jax/solvers/blockwise/visits.py",
+        "blockwise::test_the_mean_over_assignments_is_the_full_gradient",
+        ("d * b[sample.neg]", "b[sample.neg]"),
+        ("(d * jnp.maximum(usable.sum(), 1))", "jnp.maximum(usable.sum(), 1)"),
+    ),
+    *_of(
+        "mfauc_jax/solvers/blockwise/design.py",
+        "blockwise::test_pairs_meet_as_often_as_the_design_says",
+        ("(size - 1) / (size - blocks)", "size / (size - blocks)"),
+    ),
+    *_of(
+        "mfauc_jax/solvers/averaging.py",
+        "stochastic::test_averages_start_as_copies_and_then_are_means",
+        ("(1.0 + rule.eta) / (elapsed", "1.0 / (elapsed"),
+    ),
+    *_of(
+        "mfauc_jax/evaluation/formulas.py",
+        "metrics::test_auc_is_scikit_learns metrics::test_metrics_at_a_length_are_ranxs",
+        ("2 * counts.per_user", "counts.per_user"),
+        ("[np.minimum(counts.num_pos, size) - 1]", "[-1]"),
+        ("above + 0.5 * level", "above + level"),
+    ),
+    *_of(
+        "mfauc_jax/evaluation/counts.py",
+        "metrics::test_auc_is_scikit_learns",
+        ("n - (num_seen + lengths)[users]", "n - num_seen[users]"),
+        ("above=above - mates_above", "above=above"),
+    ),
+    *_of("experiments/fig_roc.py", "fig_roc", ('("printed", None)', '("printed", part.train)')),
+    *_of(
+        "mfauc_jax/serving/fold_in.py",
+        "fold_in::test_fold_in_is_scipys_minimum_and_the_gap_covers_what_is_missed",
+        ("share * reg[rows] / w[rows]", "share * reg[rows]"),
+        (" - block.spread * jnp.outer(far, far)", ""),
+    ),
+    *_of(
+        "mfauc_jax/certify/held_out.py",
+        "certificate::test_ranks_equal_a_loop_with_ties",
+        ("counts.num_pos) - 1", "counts.num_pos)"),
+    ),
+    *_of(
+        "mfauc_jax/certify/bounds.py",
+        "bounds",
+        ("7 * log / (3 * (size - 1))", "log / (3 * (size - 1))"),
+    ),
+    *_of(
+        "mfauc_jax/certify/bounds.py",
+        "mcdiarmid",
+        ("np.log(1 / delta) / 2 * squares.sum()", "np.log(1 / delta) / 4 * squares.sum()"),
+    ),
+    *_of(
+        "mfauc_jax/certify/bounds.py",
+        "generalisation",
+        ("Constants(loss.beta / 4,", "Constants(loss.beta / 8,"),
+    ),
+    *_of(
+        "mfauc_jax/certify/rademacher.py",
+        "certificate::test_the_terms_of_a_rademacher_bound_are_its_formula",
+        ("3 * w * signs.deviation", "w * signs.deviation"),
+        (" / ((l_norm + 1) * (l_norm + 2)", " / ((l_norm + 1)"),
+    ),
+    *_of("theory/generalisation.py", "generalisation", ("rhat = 2 / m *", "rhat = 1.2 / m *")),
+    *_of(
+        "theory/rademacher.py",
+        "rademacher",
+        (
+            "return 2 * lipschitz * rho * float(norms.mean())",
+            "return lipschitz * rho * float(norms.mean())",
+        ),
+    ),
+    *_of(
+        "theory/verify_rademacher.py",
+        "verify_bounds",
+        (
+            "return rademacher.corrected_bound(KEY, X, B, rho, draws=draws)",
+            "return 0.5 * rademacher.corrected_bound(KEY, X, B, rho, draws=draws)",
+        ),
+    ),
+    *_of(
+        "theory/mcdiarmid.py",
+        "mcdiarmid",
+        ("np.sqrt(2 * np.log(1 / delta) * total)", "np.sqrt(np.log(1 / delta) * total)"),
+    ),
+    *_of("theory/closed_form.py", "closed_form", ('m if form.reg_rows == "m" else n', "n")),
+    *_of(
+        "theory/consistency.py",
+        "consistency",
+        ("np.where(x == 0, 0.5, 0.0)", "np.where(x == 0, 0.0, 0.0)"),
+    ),
+)
+
+
+class Fate(NamedTuple):
+    """What became of a mutant."""
+
+    mutant: Mutant
+    fate: str  # "dead", "ALIVE" or "NO MATCH"
+    killer: str  # the test that failed first
+    seconds: float
+
+    @property
+    def good(self) -> bool:
+        """Whether the mutant is dead."""
+        return self.fate == "dead"
+
+
+def mutated(mutant: Mutant, text: str) -> str | None:
+    """The text of the mutant's file after the mutation; None if `old` does not occur exactly once."""
+    return text.replace(mutant.old, mutant.new) if text.count(mutant.old) == 1 else None
+
+
+def copied(folder: pathlib.Path) -> pathlib.Path:
+    """A copy of the tree, as it is now, without its results and caches."""
+    ignored = shutil.ignore_patterns("__pycache__", "out", "*.pdf")
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    for name in FILES:
+        if (ROOT / name).exists():
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def node(name: str) -> str:
+    """What pytest calls it: "exact::test_a" is tests/test_exact.py::test_a."""
+    file, _, test = name.partition("::")
+    return f"tests/test_{file}.py" + (f"::{test}" if test else "")
+
+
+def tested(folder: pathlib.Path, tests: str) -> str | None:
+    """None if the tests pass in this copy, else the first that failed, or what went wrong."""
+    nodes = [node(name) for name in tests.split()]
+    command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider", *nodes]
+    environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True,
+            timeout=SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"stopped after {SECONDS} s"
+    if done.returncode == 0:
+        return None
+    if done.returncode not in (FAILED, BROKEN):
+        raise RuntimeError(f"no test was run in {', '.join(nodes)}: {done.stdout}{done.stderr}")
+    first = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    return first.group(1) if first else f"pytest ended with {done.returncode}"
+
+
+def tried(folder: pathlib.Path, mutant: Mutant) -> Fate:
+    """Apply the mutation in a copy of the tree, run the nearest tests, take it back."""
+    begun, path = time.perf_counter(), folder / mutant.file
+    text = path.read_text()
+    changed = mutated(mutant, text)
+    if changed is None:
+        return Fate(mutant, "NO MATCH", f"occurs {text.count(mutant.old)} times", 0.0)
+    try:
+        path.write_text(changed)
+        killer = tested(folder, mutant.tests)
+    finally:
+        path.write_text(text)
+    fate = "ALIVE" if killer is None else "dead"
+    return Fate(mutant, fate, killer or f"after {mutant.tests}", time.perf_counter() - begun)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Try every mutant and print its fate; 0 if all are dead."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.mutants", description=__doc__)
+    parser.add_argument(
+        "--only", default="", help="only mutants whose file or change has this text"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
+    parser.add_argument("--json", type=pathlib.Path, help="also write the fates here")
+    arguments = parser.parse_args(argv)
+    chosen = [m for m in MUTANTS if arguments.only in m.name]
+    if not chosen:
+        parser.error(f"--only={arguments.only}: no mutation has this text")
+    jobs = max(1, arguments.jobs)
+    with tempfile.TemporaryDirectory() as scratch:
+        copies: queue.Queue[pathlib.Path] = queue.Queue()
+        for place in range(jobs):
+            copies.put(copied(pathlib.Path(scratch) / str(place)))
+        needed = " ".join(dict.fromkeys(name for m in chosen for name in m.tests.split()))
+
+        def with_copy(work, *values):
+            folder = copies.get()
+            try:
+                return work(folder, *values)
+            finally:
+                copies.put(folder)
+
+        failed = with_copy(tested, needed)
+        if failed:
+            print(f"without any mutation {failed} fails: mend it first")
+            return 1
+        fates = []
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            for fate in pool.map(lambda m: with_copy(tried, m), chosen):
+                fates.append(fate)
+                print(f"{fate.fate:8} {fate.seconds:4.0f} s  {fate.mutant.name}", flush=True)
+                print(f"{'':17}{fate.killer}", flush=True)
+    dead = sum(f.good for f in fates)
+    print(f"\n{len(fates)} mutants, {dead} dead, {len(fates) - dead} not")
+    if arguments.json:
+        rows = [{**f.mutant._asdict(), **f._asdict(), "mutant": f.mutant.name} for f in fates]
+        atomic.write_text(arguments.json, json.dumps(rows, indent=1, ensure_ascii=False))
+    return 0 if dead == len(fates) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
