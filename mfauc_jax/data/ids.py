@@ -1,14 +1,13 @@
 """Conversion between the caller's ids and positions, which are rows and columns of X."""
 
 import dataclasses
-import warnings
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
 
 from mfauc_jax._core import host
-from mfauc_jax.data import reading
+from mfauc_jax.data import interactions, reading
 from mfauc_jax.data.interactions import Interactions
 
 
@@ -102,7 +101,7 @@ def search(kind: str, ids: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, 
     """
     if not len(wanted):
         return np.zeros(0, np.int64), np.zeros(0, bool)
-    order = np.argsort(ids, kind="stable")
+    order = host.remembered(ids, "order", lambda ids: np.argsort(ids, kind="stable"))
     try:
         if wanted.dtype.kind in ("iufbS" if ids.dtype.kind == "U" else "US"):
             raise TypeError("text and numbers")  # NumPy would compare them as text
@@ -227,7 +226,7 @@ def over_items(data: Any, X: Interactions, unknown: str = "raise") -> Interactio
             counts them. A user may be left without a positive.
     """
     check_unknown(unknown, "raise", "skip")
-    new, (_, n) = Interactions.of(data), X.shape
+    new, (_, n) = _over_another(data), X.shape
     if new.item_ids is None and new.num_items != n:
         raise ValueError(
             f"the matrix has {new.num_items} columns, one per item, but there are {n} items"
@@ -249,9 +248,21 @@ def over_items(data: Any, X: Interactions, unknown: str = "raise") -> Interactio
     return _moved(new, users, items, shape, new.user_ids, X.item_ids, keep)
 
 
+def _over_another(data: Any) -> Interactions:
+    """`Interactions.of` for positives over a catalogue that is known already.
+
+    Their own columns are only the items that occur in them: a user with all of these is nothing to warn about.
+    """
+    token = reading.OVER_ANOTHER.set(True)
+    try:
+        return Interactions.of(data)
+    finally:
+        reading.OVER_ANOTHER.reset(token)
+
+
 def joined(X: Interactions, data: Any) -> Interactions:
     """X with further positives; unseen users and items come after the known ones."""
-    new = Interactions.of(data)
+    new = _over_another(data)
     users, user_ids, m = _extended("user", X.user_ids, new.user_ids, *_sizes(X, new, 0))
     items, item_ids, n = _extended("item", X.item_ids, new.item_ids, *_sizes(X, new, 1))
     rows = np.concatenate([X.on_host()[0], users[new.on_host()[0]]])
@@ -262,9 +273,7 @@ def joined(X: Interactions, data: Any) -> Interactions:
             np.ones(Y.nnz) if Y.confidence is None else np.asarray(Y.confidence) for Y in (X, new)
         )
         confidence = np.concatenate(list(parts))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # repeated positives are merged
-        both = Interactions.from_pairs(rows, columns, shape=(m, n), confidence=confidence)
+    both = interactions.merged(rows, columns, (m, n), confidence)
     return dataclasses.replace(both, user_ids=user_ids, item_ids=item_ids)
 
 
@@ -302,12 +311,7 @@ def _moved(
         return Interactions(
             host.ints(indptr), host.ints(nothing), weights, *sizes, user_ids, item_ids
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Interactions.of has already warned about X
-        moved = Interactions.from_pairs(
-            users[X.on_host()[0][keep]],
-            items[np.asarray(X.indices)[keep]],
-            shape=shape,
-            confidence=None if X.confidence is None else np.asarray(X.confidence)[keep],
-        )
+    confidence = None if X.confidence is None else np.asarray(X.confidence)[keep]
+    rows, columns = users[X.on_host()[0][keep]], items[np.asarray(X.indices)[keep]]
+    moved = interactions.merged(rows, columns, shape, confidence)
     return dataclasses.replace(moved, user_ids=user_ids, item_ids=item_ids)
