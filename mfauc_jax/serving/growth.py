@@ -1,6 +1,7 @@
 """Growth after the fit: users folded in, items folded in, and further positives, from the fitted factors."""
 
 import dataclasses
+import time
 from typing import Any
 
 import jax
@@ -8,13 +9,16 @@ import numpy as np
 
 from mfauc_jax._core import host
 from mfauc_jax._core.factors import Factors
-from mfauc_jax.data import ids
+from mfauc_jax.data import joining
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.problem import Constants, Problem
+from mfauc_jax.serving import fold_in, fold_in_items
 from mfauc_jax.serving.answers import Recommender
 from mfauc_jax.solvers import Gaussian, base
 from mfauc_jax.training import loop
 from mfauc_jax.training.loop import Fitted
+
+TURNS = 2  # how often `partial_fit` solves the touched users and items
 
 
 class Growing(Recommender):
@@ -50,20 +54,17 @@ class Growing(Recommender):
                 raises. A user without a known item gets u = 0, and scores of 0.
         """
         V, X = self._fitted().V, self.folded_from_ or self.train_
-        new = ids.over_items(X_new, X, unknown)
+        new = joining.over_items(X_new, X, unknown)
         U, gap = np.zeros((new.num_users, V.shape[1]), V.dtype), np.zeros(new.num_users)
         if new.nnz:  # else no user has a known item
-            U, gap = self._solve_users(X, V, new)
+            U, gap = self._solve_users(X, V, new, self._constants(X))
         fitted = Fitted(Factors(jax.device_put(U), V), [], "folded in")
         folded = dataclasses.replace(self)._keep(new, fitted, X, gap)  # pyright: ignore
         folded._known = self._known
         return folded
 
-    def _solve_users(self, X: Interactions, V, new: Interactions):
-        """u of each user of `new`, given V, with the constants of the training set X."""
-        from mfauc_jax.serving import fold_in
-
-        constants = self._constants(X)
+    def _solve_users(self, X: Interactions, V, new: Interactions, constants: Constants | None):
+        """u of each user of `new`, given V, with the constants of the training set X, if its penalty has such."""
         if constants is not None:
             rules = self.loss, self.weighting, self.weights, self.penalty
             share, problem = constants.usable_share, Problem.of(new, *rules, constants=constants)
@@ -82,8 +83,6 @@ class Growing(Recommender):
 
     def _warm_up_fold_in(self) -> tuple[int, ...]:
         """Fold in one user of training for each program that fold-in has; the numbers of their positives."""
-        from mfauc_jax.serving import fold_in
-
         if self._is_absent() or not self._train.nnz:
             return ()
         lengths = np.diff(np.asarray(self._train.indptr))
@@ -93,22 +92,116 @@ class Growing(Recommender):
             self.fold_in(self._train.take(np.array([i])))
         return tuple(int(lengths[i]) for i in chosen)
 
-    def partial_fit(self, X_new: Any, iterations: int = 2, *, progress: bool | None = None) -> Any:
+    def fold_in_items(self, X_new: Any, *, unknown: str = "skip") -> Any:
+        """A model with further items: it computes their v_j from their positives and the fitted U, which stays.
+
+        v_j minimises the fitted objective while U and all other items are fixed (`fold_in_items.solve`): for an item
+        that many users have, nearly what a refit gives; for an item that one user has, next to that user's other items.
+        `recommend` of the returned model ranks the new items among the others. This model is not changed.
+
+        Only for the square loss with φ = identity, where v_j is one k × k system; for other losses use `partial_fit`.
+
+        Args:
+            X_new: positives of known users and new items, in any form that `fit` takes: with ids if `fit` was given
+                ids, else a matrix with further columns. Known items with further positives are solved anew.
+            unknown: "skip" leaves out positives of users who were not in training, and one warning counts them;
+                "raise" raises.
+        """
+        self._refuse_folded("add items to")
+        train, (U, V) = self._train, self._fitted()
+        new = joining.of_known_users(X_new, train, unknown)
+        X = joining.joined(train, new)
+        problem = self._last_problem(X)
+        if not fold_in_items.is_quadratic(problem.objective):
+            raise ValueError(
+                f"items are folded in for the square loss with φ = identity, not for {self.loss.name} with "
+                f"{self.weighting.name}: use partial_fit"
+            )
+        V = host.joined(V, np.zeros((X.num_items - len(V), V.shape[1])))
+        items = joining.columns_of(new, X)
+        V = _replaced(V, items, fold_in_items.solve(problem, Factors(U, V), items))
+        grown = dataclasses.replace(self)  # pyright: ignore
+        grown._keep(X, Fitted(Factors(U, V), self.history_, "folded in"))
+        grown._known = X, (self.weights, self.penalty), problem.constants()
+        return grown
+
+    def _last_problem(self, X: Interactions) -> Problem:
+        """The problem of X, with the objective that a fit ends with."""
+        problem = self.problem(X)
+        last = self.chosen_solver.stages(problem.objective)[-1]
+        return dataclasses.replace(problem, objective=last)
+
+    def partial_fit(
+        self, X_new: Any, iterations: int | None = None, *, progress: bool | None = None
+    ) -> Any:
         """Continue from the present factors with further positives, users and items.
 
-        New users and items come after the known ones. A new item starts with a Gaussian v_j, as in `fit`, and a new
-        user with the u_i of `fold_in`. Then the solver runs a few iterations over old and new positives together,
-        which move every factor a little. On a model without factors this is `fit`.
+        New users and items come after the known ones. By default only the users and items of X_new move: their u_i and
+        v_j are solved exactly, in turns and twice, as `fold_in` and `fold_in_items` do, and everybody else stays. This
+        takes a fraction of a fit. It needs the square loss with φ = identity; other losses take 2 `iterations`.
+
+        With `iterations`, the solver goes on over old and new positives together, which moves every factor a little.
+        Then a new item starts with a Gaussian v_j, as in `fit`, and a new user with the u_i of `fold_in`. On a model
+        without factors this method is `fit`.
 
         Args:
             X_new: the positives to add, with ids if `fit` was given ids.
-            iterations: number of iterations of the solver, each one pass over all positives.
-            progress: whether to show a progress bar; None: on a terminal only.
+            iterations: number of iterations of the solver, each one pass over all positives; None: only what X_new
+                touches.
+            progress: whether to show a progress bar of the iterations; None: on a terminal only.
         """
         if not hasattr(self, "factors_"):
             return self.fit(X_new, progress=progress)
         self._refuse_folded("go on from")
-        X, (U, V) = ids.joined(self.train_, X_new), self.factors_
+        new = joining.over_another(X_new)
+        X = joining.joined(self.train_, new)
+        problem = self._last_problem(X)
+        constants = problem.constants()
+        if iterations is None and fold_in_items.is_quadratic(problem.objective):
+            fitted = self._update(
+                problem, constants, joining.rows_of(new, X), joining.columns_of(new, X)
+            )
+        else:
+            fitted = self._go_on(problem, constants, iterations or 2, progress)
+        history = loop.continued(self.history_, fitted.history)
+        self._keep(X, fitted._replace(history=history))._known = self._with(X, constants)
+        return self
+
+    def _with(self, X: Interactions, constants: Constants | None) -> tuple:
+        return X, (self.weights, self.penalty), constants
+
+    def _update(
+        self, problem: Problem, constants: Constants | None, users: np.ndarray, items: np.ndarray
+    ) -> Fitted:
+        """u_i of `users` and v_j of `items` solved in turns; new items first, from the users who are known."""
+        X, history, begun = problem.X, [], time.perf_counter()
+        (m, n), k = map(len, self.factors_), self.factors_.V.shape[1]
+        zeros = (np.zeros((size, k)) for size in (X.num_users - m, X.num_items - n))
+        factors = Factors(*(host.joined(F, Z) for F, Z in zip(self.factors_, zeros, strict=True)))
+        fresh = items[items >= n]
+        for turn in range(TURNS):
+            before = factors
+            if turn == 0 and len(fresh):
+                solved = fold_in_items.solve(problem, factors, fresh)
+                factors = factors._replace(V=_replaced(factors.V, fresh, solved))
+            folded = self._solve_users(X, factors.V, X.take(users), constants)
+            factors = factors._replace(U=_replaced(factors.U, users, folded.U))
+            solved = fold_in_items.solve(problem, factors, items)
+            factors = factors._replace(V=_replaced(factors.V, items, solved))
+            moved = sum(
+                ((np.asarray(a) - np.asarray(b)) ** 2).sum()
+                for a, b in zip(factors, before, strict=True)
+            )
+            size = sum((np.asarray(a) ** 2).sum() for a in factors)
+            record = {"iteration": turn + 1, "step_size": float(np.sqrt(moved / (size + 1e-30)))}
+            history.append(record | {"seconds": time.perf_counter() - begun})
+        return Fitted(factors, history, "iterations")
+
+    def _go_on(
+        self, problem: Problem, constants: Constants | None, iterations: int, progress: bool | None
+    ) -> Fitted:
+        """Further iterations of the solver over all positives."""
+        X, (U, V) = problem.X, self.factors_
         m, n = len(U), len(V)
         key_start, key_fit = jax.random.split(
             jax.random.fold_in(jax.random.key(self.seed), len(self.history_))
@@ -118,16 +211,19 @@ class Growing(Recommender):
         V = host.joined(V, np.asarray(drawn.V)[n:])
         if X.num_users > m:
             new = X.take(np.arange(m, X.num_users))
-            U = host.joined(U, self._solve_users(X, V, new)[0])
-        problem, solver = self.problem(X), self.chosen_solver
-        last = solver.stages(problem.objective)[-1]
-        problem = dataclasses.replace(problem, objective=last)
-        fitted = loop.fit(
+            U = host.joined(U, self._solve_users(X, V, new, constants).U)
+        return loop.fit(
             key_fit,
-            solver.for_update(),
+            self.chosen_solver.for_update(),
             problem,
             Factors(U, V),
             iterations=iterations,
             progress=progress,
         )
-        return self._keep(X, fitted._replace(history=loop.continued(self.history_, fitted.history)))
+
+
+def _replaced(F: Any, rows: np.ndarray, values: np.ndarray) -> Any:
+    """F with other values in some rows, on the device."""
+    F = np.array(F)
+    F[rows] = values
+    return host.put(F)
