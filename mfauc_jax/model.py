@@ -187,7 +187,7 @@ class MFAUC(Growing, Declared):
     ) -> "MFAUC":
         self.factors_, self.history_, self.stopped_ = fitted
         self.train_, self.folded_from_, self.fold_in_gap_ = X, folded_from, gap
-        self._known = None
+        self._known = self._solved = None
         return self
 
     def _refuse_folded(self, what: str) -> None:
@@ -212,7 +212,8 @@ class MFAUC(Growing, Declared):
             self._known if self._known and self._known[1] == (self.weights, self.penalty) else None
         )
         contents = model_file.Contents(factors, self.train_, self.describe(), summary)
-        model_file.write(path, contents._replace(constants=known and known[2]))
+        kept = {"constants": known and known[2], "solved": self._solved}
+        model_file.write(path, contents._replace(**kept))
 
     @classmethod
     def load(cls, path: str | os.PathLike, **given: Any) -> "MFAUC":
@@ -231,6 +232,7 @@ class MFAUC(Growing, Declared):
         model = cls(**restored)._keep(contents.train, fitted)
         if contents.constants is not None and not {"weights", "penalty"} & given.keys():
             model._known = contents.train, (model.weights, model.penalty), contents.constants
+        model._solved = contents.solved
         return model
 
 

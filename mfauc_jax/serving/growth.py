@@ -19,6 +19,7 @@ from mfauc_jax.training import loop
 from mfauc_jax.training.loop import Fitted
 
 TURNS = 2  # how often `partial_fit` solves the touched users and items
+GROWTH = 0.05  # an item is solved once a twentieth of its positives came after it was solved last
 
 
 class Growing(Recommender):
@@ -34,7 +35,8 @@ class Growing(Recommender):
     chosen_solver: Any
     history_: list[dict]
     folded_from_: Interactions | None
-    _known: tuple | None
+    _known: tuple | None  # X, the rules and their constants, as from `_constants`
+    _solved: np.ndarray | None  # as from `_solved_at`; None: all items were solved with `train_`
     problem: Any
     fit: Any
     _keep: Any
@@ -118,10 +120,9 @@ class Growing(Recommender):
                 f"{self.weighting.name}: use partial_fit"
             )
         V = host.joined(V, np.zeros((X.num_items - len(V), V.shape[1])))
-        items = joining.columns_of(new, X)
-        V = _replaced(V, items, fold_in_items.solve(problem, Factors(U, V), items))
+        factors = _items_solved(problem, Factors(U, V), joining.columns_of(new, X))
         grown = dataclasses.replace(self)  # pyright: ignore
-        grown._keep(X, Fitted(Factors(U, V), self.history_, "folded in"))
+        grown._keep(X, Fitted(factors, self.history_, "folded in"))
         grown._known = X, (self.weights, self.penalty), problem.constants()
         return grown
 
@@ -137,8 +138,9 @@ class Growing(Recommender):
         """Continue from the present factors with further positives, users and items.
 
         New users and items come after the known ones. By default only the users and items of X_new move: their u_i and
-        v_j are solved exactly, in turns and twice, as `fold_in` and `fold_in_items` do, and everybody else stays. This
-        takes a fraction of a fit. It needs the square loss with φ = identity; other losses take 2 `iterations`.
+        v_j are solved exactly, in turns and twice, as `fold_in` and `fold_in_items` do, and everybody else stays. An
+        item that many users have waits until a twentieth of its positives is new. This takes a fraction of a fit. It
+        needs the square loss with φ = identity, and one process; otherwise 2 `iterations` are run.
 
         With `iterations`, the solver goes on over old and new positives together, which moves every factor a little.
         Then a new item starts with a Gaussian v_j, as in `fit`, and a new user with the u_i of `fold_in`. On a model
@@ -157,18 +159,24 @@ class Growing(Recommender):
         X = joining.joined(self.train_, new)
         problem = self._last_problem(X)
         constants = problem.constants()
-        if iterations is None and fold_in_items.is_quadratic(problem.objective):
-            fitted = self._update(
-                problem, constants, joining.rows_of(new, X), joining.columns_of(new, X)
-            )
+        alone = jax.process_count() == 1
+        if iterations is None and alone and fold_in_items.is_quadratic(problem.objective):
+            users, items = joining.rows_of(new, X), joining.columns_of(new, X)
+            counts, before = _item_counts(X), self._solved_at(X.num_items)
+            items = items[counts[items] - before[items] >= GROWTH * counts[items]]
+            fitted, solved_at = self._update(problem, constants, users, items), before
+            solved_at[items] = counts[items]
         else:
-            fitted = self._go_on(problem, constants, iterations or 2, progress)
+            fitted, solved_at = self._go_on(problem, constants, iterations or 2, progress), None
         history = loop.continued(self.history_, fitted.history)
-        self._keep(X, fitted._replace(history=history))._known = self._with(X, constants)
+        self._keep(X, fitted._replace(history=history))
+        self._known, self._solved = (X, (self.weights, self.penalty), constants), solved_at
         return self
 
-    def _with(self, X: Interactions, constants: Constants | None) -> tuple:
-        return X, (self.weights, self.penalty), constants
+    def _solved_at(self, num_items: int) -> np.ndarray:
+        """How many positives each item had when its v_j was solved last, [n]; 0 for new items."""
+        known = _item_counts(self.train_) if self._solved is None else self._solved
+        return np.concatenate([known, np.zeros(num_items - len(known), known.dtype)])
 
     def _update(
         self, problem: Problem, constants: Constants | None, users: np.ndarray, items: np.ndarray
@@ -181,13 +189,11 @@ class Growing(Recommender):
         fresh = items[items >= n]
         for turn in range(TURNS):
             before = factors
-            if turn == 0 and len(fresh):
-                solved = fold_in_items.solve(problem, factors, fresh)
-                factors = factors._replace(V=_replaced(factors.V, fresh, solved))
+            if turn == 0:
+                factors = _items_solved(problem, factors, fresh)
             folded = self._solve_users(X, factors.V, X.take(users), constants)
             factors = factors._replace(U=_replaced(factors.U, users, folded.U))
-            solved = fold_in_items.solve(problem, factors, items)
-            factors = factors._replace(V=_replaced(factors.V, items, solved))
+            factors = _items_solved(problem, factors, items)
             moved = sum(
                 ((np.asarray(a) - np.asarray(b)) ** 2).sum()
                 for a, b in zip(factors, before, strict=True)
@@ -220,6 +226,18 @@ class Growing(Recommender):
             iterations=iterations,
             progress=progress,
         )
+
+
+def _items_solved(problem: Problem, factors: Factors, items: np.ndarray) -> Factors:
+    """The factors with the v_j of some items solved."""
+    if not len(items):
+        return factors
+    solved = fold_in_items.solve(problem, factors, items)
+    return factors._replace(V=_replaced(factors.V, items, solved))
+
+
+def _item_counts(X: Interactions) -> np.ndarray:
+    return np.bincount(np.asarray(X.indices), minlength=X.num_items)
 
 
 def _replaced(F: Any, rows: np.ndarray, values: np.ndarray) -> Any:

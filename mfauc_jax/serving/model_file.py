@@ -1,10 +1,10 @@
 """A fitted model as one safetensors file: factors, training positives, ids, settings, history.
 
-The tensors are `user_factors`, `item_factors`, `train_indptr`, `train_indices`, `train_confidence` (if there is any)
-and, if users have ids, `user_ids` (integers), or `user_ids.bytes` and `user_ids.offsets` (UTF-8 strings, one after the
-other); the same for items. The metadata are text: `format`, `format_version`, `library_version`, `params`, `training`
-and, since 2.1, `constants` (all three JSON; the last are the numbers of the training set that fold-in needs), and
-`sha256` of all the rest.
+The tensors are `user_factors`, `item_factors`, `train_indptr`, `train_indices`, `train_confidence` (if there is any),
+`item_counts_solved` (after a `partial_fit`) and, if users have ids, `user_ids` (integers), or `user_ids.bytes` and
+`user_ids.offsets` (UTF-8 strings, one after the other); the same for items. The metadata are text: `format`,
+`format_version`, `library_version`, `params`, `training` and, since 2.1, `constants` (all three JSON; the last are the
+numbers of the training set that fold-in needs), and `sha256` of all the rest.
 
 A new minor version of the format adds what older readers may ignore; older readers refuse a new major version.
 """
@@ -55,6 +55,9 @@ class Contents(NamedTuple):
     training: dict[str, Any]  # iterations, stopped, last, history
     library_version: str = ""  # of the library that wrote the file; `write` fills it in
     constants: Constants | None = None  # None: not known, as in files of format 2.0
+    solved: np.ndarray | None = (
+        None  # positives of each item when `partial_fit` last solved it, [n]
+    )
 
 
 def write(path: str | os.PathLike, contents: Contents) -> None:
@@ -68,6 +71,8 @@ def write(path: str | os.PathLike, contents: Contents) -> None:
     }
     if train.confidence is not None:
         tensors["train_confidence"] = np.asarray(train.confidence)
+    if contents.solved is not None:
+        tensors["item_counts_solved"] = contents.solved.astype(np.int64)
     tensors |= _packed("user_ids", train.user_ids) | _packed("item_ids", train.item_ids)
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     metadata = {
@@ -126,9 +131,12 @@ def read(path: str | os.PathLike) -> Contents:
         train = _interactions(tensors, factors)
         numbers = json.loads(metadata.get("constants", "null"))
         constants = None if numbers is None else Constants.of(numbers, train)
+        solved = tensors.get("item_counts_solved")
+        if solved is not None and solved.shape != (train.num_items,):
+            raise ValueError(f"{solved.shape} counts of solved items for {train.num_items} items")
     except UNSOUND as error:
         raise ModelFileError(f"{path} is not a whole model: {error!r}") from error
-    return Contents(factors, train, params, training, by, constants)
+    return Contents(factors, train, params, training, by, constants, solved)
 
 
 def _check_format(path: str | os.PathLike, metadata: dict[str, str]) -> str:
