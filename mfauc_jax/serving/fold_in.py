@@ -157,7 +157,7 @@ def _blocks(
     lengths = X.on_host()[2]
     g, b, w = (np.asarray(a) for a in (weights.g, weights.b, weights.user))
     mass = np.asarray(weights.neg_mass)
-    reg = _by_user(objective, X.num_users)
+    reg = by_user(objective, X.num_users)
     spread = np.broadcast_to(np.asarray(objective.spread), lengths.shape)
     usable = np.flatnonzero(w > 0)
     widths = padded_lengths(lengths[usable])
@@ -181,7 +181,7 @@ def _solve(objective, V, X: Interactions, weights: PairWeights, share: float) ->
     centred, second = host.remembered(V, f"moments {hash(b.tobytes())}", partial(_moments, b=b))
     indptr, items = np.asarray(X.indptr), np.asarray(X.indices)
     g, mass, w = (np.asarray(a) for a in (weights.g, weights.neg_mass, weights.user))
-    reg = _by_user(objective, X.num_users)
+    reg = by_user(objective, X.num_users)
     spread = np.broadcast_to(np.asarray(objective.spread, g.dtype), mass.shape)
     (m, _), k = X.shape, V.shape[1]
     U, gap = np.zeros((m, k), V.dtype), np.zeros(m, V.dtype)
@@ -197,7 +197,7 @@ def _solve(objective, V, X: Interactions, weights: PairWeights, share: float) ->
     return Folded(U, gap)
 
 
-def _by_user(objective: Objective, num_users: int) -> np.ndarray:
+def by_user(objective: Objective, num_users: int) -> np.ndarray:
     """λ_i, [m], by NumPy: JAX would compile for each m."""
     reg = 0.0 if isinstance(objective.reg, Sphere) else objective.reg
     reg = reg.user if isinstance(reg, Reg) else reg

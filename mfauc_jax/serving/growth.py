@@ -9,11 +9,12 @@ import numpy as np
 
 from mfauc_jax._core import host
 from mfauc_jax._core.factors import Factors
-from mfauc_jax.data import joining
+from mfauc_jax.data import ids, joining
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.problem import Constants, Problem
-from mfauc_jax.serving import fold_in, fold_in_items
+from mfauc_jax.serving import explanation, fold_in, fold_in_items
 from mfauc_jax.serving.answers import Recommender
+from mfauc_jax.serving.explanation import Explanation
 from mfauc_jax.solvers import Gaussian, base
 from mfauc_jax.training import loop
 from mfauc_jax.training.loop import Fitted
@@ -67,14 +68,50 @@ class Growing(Recommender):
 
     def _solve_users(self, X: Interactions, V, new: Interactions, constants: Constants | None):
         """u of each user of `new`, given V, with the constants of the training set X, if its penalty has such."""
+        problem, share = self._problem_of_users(X, new, constants)
+        return fold_in.fold_in(problem.objective, V, new, problem.weights, usable_share=share)
+
+    def _problem_of_users(
+        self, X: Interactions, new: Interactions, constants: Constants | None
+    ) -> tuple[Problem, float]:
+        """The problem of other users than those of X, with X's constants, and X's share of usable users."""
         if constants is not None:
             rules = self.loss, self.weighting, self.weights, self.penalty
             share, problem = constants.usable_share, Problem.of(new, *rules, constants=constants)
         else:
             whole = self.problem(X)
             share, problem = whole.usable_share, whole.of_users(new)
-        objective = self.chosen_solver.stages(problem.objective)[-1]
-        return fold_in.fold_in(objective, V, new, problem.weights, usable_share=share)
+        last = self.chosen_solver.stages(problem.objective)[-1]
+        return dataclasses.replace(problem, objective=last), share
+
+    def explain(self, user: Any, item: Any) -> Explanation:
+        """Why an item has its score: what each of the user's own positives adds to it, the largest first.
+
+            items, contributions, score, rest = model.explain(user, item)
+
+        The contributions and `rest` sum to `predict(user, item)`. u is the solution of a linear system in the user's
+        positives for the square loss, and of the last Newton step for another convex loss (`explanation`). `rest` is
+        what is missing: next to nothing after `fold_in`, where u is the minimum, and a little for a user of `fit`,
+        whose items moved after the user was solved.
+
+        Args:
+            user: one id, as `fit` or `fold_in` was given it.
+            item: one id.
+        """
+        X, train, (U, V) = self._train, self.folded_from_ or self._train, self._fitted()
+        (i,) = ids.places("user", X.user_ids, ids.requested(user, X.user_ids), X.num_users)
+        (j,) = ids.places("item", X.item_ids, ids.requested(item, X.item_ids), X.num_items)
+        own, (u, V) = X.take(np.array([i])), (np.asarray(U)[i], np.asarray(V))
+        score, positives = float(u @ V[j]), np.asarray(own.indices)
+        contributions = np.zeros(len(positives))
+        if 0 < len(positives) < X.num_items:
+            problem, share = self._problem_of_users(train, own, self._constants(train))
+            explanation.check(problem.objective)
+            parts = explanation.split(problem.objective, V, own, problem.weights, u, share)
+            contributions = V[j] @ parts
+        order = np.argsort(-contributions, kind="stable")
+        named = ids.names(X.item_ids, positives[order])
+        return Explanation(named, contributions[order], score, score - float(contributions.sum()))
 
     def _constants(self, X: Interactions) -> Constants | None:
         """What fold-in needs of the training set X, computed once for these weights and this penalty."""
