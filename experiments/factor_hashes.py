@@ -71,12 +71,12 @@ def resumed(X: Interactions) -> Factors:
         return model.with_params().fit(X, checkpoints=kept).factors_
 
 
-def grown(X: Interactions) -> Factors:
+def grown(X: Interactions, iterations: int | None = None) -> Factors:
     """A fit of most users, then `partial_fit` with the rest."""
     first, rest = X.take(np.arange(50)), X.take(np.arange(50, 60))
     rows, columns = rest.to_scipy().tocoo().coords
     later = Interactions.from_pairs(rows + 50, columns, shape=X.shape)
-    return MFAUC(rank=6).fit(first).partial_fit(later).factors_
+    return MFAUC(rank=6).fit(first).partial_fit(later, iterations).factors_
 
 
 def selected(X: Interactions) -> np.ndarray:
@@ -138,6 +138,7 @@ def rows() -> dict[str, Callable[[Interactions], Any]]:
     found["blockwise λ fixed"] = fitted(MFAUC.paper("logistic", solver=Blockwise(3, blocks=2)))
     found["resumed"] = resumed
     found["partial_fit"] = grown
+    found["partial_fit over all"] = lambda X: grown(X, 2)
     found["selection"] = selected
     for loss in PAPER_LOSSES[:3]:
         model = MFAUC(loss=loss, rank=6)

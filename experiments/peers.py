@@ -55,7 +55,12 @@ def implicit_lists(
     """implicit's lists of given factors, seen items excluded: (users, length) to items and scores."""
     model, matrix = implicit_als(U.shape[1], 0.0, 1.0), rows(seen)
     model.user_factors, model.item_factors = U, V
-    return lambda users, length: model.recommend(users, matrix, N=length)
+
+    def lists_of(users: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        own = matrix if len(users) == matrix.shape[0] else matrix[users]
+        return model.recommend(users, own, N=length)
+
+    return lists_of
 
 
 def implicit_bpr(rank: int, iterations: int, **setting: Any) -> Any:

@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 
 from mfauc_jax._core import host, settings
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import part, size
 from mfauc_jax._core.settings import Declared
-from mfauc_jax.data import ids
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation
 from mfauc_jax.objective.equation import Objective
@@ -23,8 +21,8 @@ from mfauc_jax.objective.weightings import Weighting, identity
 from mfauc_jax.objective.weights import PairWeights, Weights
 from mfauc_jax.problem import Problem
 from mfauc_jax.serving import model_file
-from mfauc_jax.serving.answers import Recommender
-from mfauc_jax.solvers import Averaging, Gaussian, Sequential, Solver, Start, base
+from mfauc_jax.serving.growth import Growing
+from mfauc_jax.solvers import Averaging, Gaussian, Sequential, Solver, Start
 from mfauc_jax.solvers.base import DECIDES, default_solver
 from mfauc_jax.training import agreement, loop
 from mfauc_jax.training.checkpoints import Checkpoints, identity_of
@@ -34,7 +32,7 @@ from mfauc_jax.training.watch import Watch, Watcher
 
 @settings.refuse_unknown_arguments
 @dataclasses.dataclass(repr=False, eq=False)
-class MFAUC(Recommender, Declared):
+class MFAUC(Growing, Declared):
     """Matrix factorisation that maximises the AUC (Eq. 3).
 
         model = MFAUC().fit(X)
@@ -69,13 +67,18 @@ class MFAUC(Recommender, Declared):
         self._check_together()
 
     def _check_together(self) -> None:
-        if any(getattr(p, "is_absent", False) for p in (self.loss, self.weighting, self.solver)):
+        if self._is_absent():
             return  # a placeholder raises when it is used
         objective = Objective(self.loss, self.weighting, Sphere() if self.penalty.sphere else 0.0)
         if self.weighting is not identity:
             equation.check_pair(self.loss, self.weighting)
             equation.check_bounded(objective)
         self.chosen_solver.check(objective)
+
+    def _is_absent(self) -> bool:
+        """Whether a part is a placeholder: a file held only its name."""
+        parts = self.loss, self.weighting, self.solver
+        return any(getattr(part, "is_absent", False) for part in parts)
 
     @classmethod
     def paper(cls, loss: Any = "square_hinge", **changes: Any) -> "MFAUC":
@@ -176,84 +179,16 @@ class MFAUC(Recommender, Declared):
         finally:
             if states is not None:
                 states.close()
-        return self._keep(X, fitted)
+        self._keep(X, fitted)._known = X, (self.weights, self.penalty), problem.constants()
+        return self
 
     def _keep(
         self, X: Interactions, fitted: Fitted, folded_from: Interactions | None = None, gap=None
     ) -> "MFAUC":
         self.factors_, self.history_, self.stopped_ = fitted
         self.train_, self.folded_from_, self.fold_in_gap_ = X, folded_from, gap
+        self._known = self._solved = None
         return self
-
-    def fold_in(self, X_new: Any, *, unknown: str = "skip") -> "MFAUC":
-        """A model of users who were not in training: it computes their u from their positives and keeps the items.
-
-        `recommend`, `predict`, `evaluate` and the other methods of the returned model answer for the new users and
-        leave out their positives as seen. `fold_in_gap_` bounds how far the objective of each u is above its minimum
-        (see `fold_in.fold_in`). This model is not changed.
-
-        Args:
-            X_new: what `fit` takes, over the same items: with ids if `fit` was given ids, else with as many columns.
-            unknown: "skip" leaves out positives whose item was not in training, and one warning counts them; "raise"
-                raises. A user without a known item gets u = 0, and scores of 0.
-        """
-        V, X = self._fitted().V, self.folded_from_ or self.train_
-        new = ids.over_items(X_new, X, unknown)
-        U, gap = np.zeros((new.num_users, V.shape[1]), V.dtype), np.zeros(new.num_users)
-        if new.nnz:  # else no user has a known item
-            U, gap = self._solve_users(X, V, new)
-        fitted = Fitted(Factors(jax.device_put(U), V), [], "folded in")
-        return dataclasses.replace(self)._keep(new, fitted, X, gap)
-
-    def _solve_users(self, X: Interactions, V, new: Interactions):
-        """u of each user of `new`, given V, with the constants of the training set X."""
-        from mfauc_jax.serving import fold_in
-
-        problem = self.problem(X)
-        share, new_problem = problem.usable_share, problem.of_users(new)
-        objective = self.chosen_solver.stages(new_problem.objective)[-1]
-        return fold_in.fold_in(objective, V, new, new_problem.weights, usable_share=share)
-
-    def partial_fit(
-        self, X_new: Any, iterations: int = 2, *, progress: bool | None = None
-    ) -> "MFAUC":
-        """Continue from the present factors with further positives, users and items.
-
-        New users and items come after the known ones. A new item starts with a Gaussian v_j, as in `fit`, and a new
-        user with the u_i of `fold_in`. Then the solver runs a few iterations over old and new positives together,
-        which move every factor a little. On a model without factors this is `fit`.
-
-        Args:
-            X_new: the positives to add, with ids if `fit` was given ids.
-            iterations: number of iterations of the solver, each one pass over all positives.
-            progress: whether to show a progress bar; None: on a terminal only.
-        """
-        if not hasattr(self, "factors_"):
-            return self.fit(X_new, progress=progress)
-        self._refuse_folded("go on from")
-        X, (U, V) = ids.joined(self.train_, X_new), self.factors_
-        m, n = len(U), len(V)
-        key_start, key_fit = jax.random.split(
-            jax.random.fold_in(jax.random.key(self.seed), len(self.history_))
-        )
-        scale = self.start.scale if isinstance(self.start, Gaussian) else Gaussian().scale
-        drawn = base.gaussian(key_start, 1, X.num_items, V.shape[1], scale)
-        V = host.joined(V, np.asarray(drawn.V)[n:])
-        if X.num_users > m:
-            new = X.take(np.arange(m, X.num_users))
-            U = host.joined(U, self._solve_users(X, V, new)[0])
-        problem, solver = self.problem(X), self.chosen_solver
-        last = solver.stages(problem.objective)[-1]
-        problem = dataclasses.replace(problem, objective=last)
-        fitted = loop.fit(
-            key_fit,
-            solver.for_update(),
-            problem,
-            Factors(U, V),
-            iterations=iterations,
-            progress=progress,
-        )
-        return self._keep(X, fitted._replace(history=loop.continued(self.history_, fitted.history)))
 
     def _refuse_folded(self, what: str) -> None:
         if self.folded_from_ is not None:
@@ -273,8 +208,12 @@ class MFAUC(Recommender, Declared):
             "last": untimed[-1] if untimed else {},
             "history": untimed,
         }
+        known = (
+            self._known if self._known and self._known[1] == (self.weights, self.penalty) else None
+        )
         contents = model_file.Contents(factors, self.train_, self.describe(), summary)
-        model_file.write(path, contents)
+        kept = {"constants": known and known[2], "solved": self._solved}
+        model_file.write(path, contents._replace(**kept))
 
     @classmethod
     def load(cls, path: str | os.PathLike, **given: Any) -> "MFAUC":
@@ -290,7 +229,11 @@ class MFAUC(Recommender, Declared):
         restored = model_file.restored_fields(path, contents, cls.specs(), given)
         training = contents.training
         fitted = Fitted(contents.factors, training.get("history", []), training.get("stopped", ""))
-        return cls(**restored)._keep(contents.train, fitted)
+        model = cls(**restored)._keep(contents.train, fitted)
+        if contents.constants is not None and not {"weights", "penalty"} & given.keys():
+            model._known = contents.train, (model.weights, model.penalty), contents.constants
+        model._solved = contents.solved
+        return model
 
 
 def _in_order(order: np.ndarray | None, factors: Factors) -> Factors:

@@ -1,7 +1,9 @@
 """Problem: data, weights and objective put together; every fit, selection and benchmark starts from one."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation
@@ -9,7 +11,28 @@ from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.losses import Loss
 from mfauc_jax.objective.penalties import Auto, Penalty
 from mfauc_jax.objective.weightings import Identity, Weighting
-from mfauc_jax.objective.weights import PairWeights, Weights
+from mfauc_jax.objective.weights import PairWeights, Totals, Weights
+
+
+class Constants(NamedTuple):
+    """What the problem of users outside the training set needs of it: a few numbers, and one per item."""
+
+    totals: Totals
+    usable_share: float  # users with a usable pair over all users
+    penalty: dict[str, float]  # as from `Penalty.constants`
+
+    def numbers(self) -> dict[str, Any]:
+        """The constants for a file, without the items' counts, which follow from the positives."""
+        totals, usable_share, penalty = self
+        return {"mean_power": totals.mean_power, "usable_share": usable_share, "penalty": penalty}
+
+    @classmethod
+    def of(cls, numbers: dict[str, Any], train: Interactions) -> "Constants":
+        """The inverse of `numbers`; `train` holds the positives of all users."""
+        counts = np.bincount(np.asarray(train.indices), minlength=train.num_items)
+        totals = Totals(counts, float(train.num_users), float(numbers["mean_power"]))
+        penalty = {str(name): float(value) for name, value in numbers["penalty"].items()}
+        return cls(totals, float(numbers["usable_share"]), penalty)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +60,7 @@ class Problem:
         weights: Weights = Weights(),
         penalty: Penalty = Auto(),
         pairs: PairWeights | None = None,
+        constants: Constants | None = None,
     ) -> "Problem":
         """The problem of data and the parts of an `MFAUC`, given as objects or by name.
 
@@ -47,10 +71,14 @@ class Problem:
             weights: gives the weights of pairs and users.
             penalty: gives λ and σ.
             pairs: `weights.of(X)`, if it is known already.
+            constants: those of the training set, if X holds users outside it; λ of the items is then left out (0).
         """
         X = Interactions.of(X)
-        pairs = weights.of(X) if pairs is None else pairs
-        strengths = penalty.of(X, pairs)
+        pairs = weights.of(X, constants and constants.totals) if pairs is None else pairs
+        if constants is None:
+            strengths = penalty.of(X, pairs)
+        else:
+            strengths = penalty.of_users(constants.penalty, X, pairs)
         loss = loss if isinstance(loss, Loss) else Loss.member(loss)
         weighting = weighting if isinstance(weighting, Weighting) else Weighting.member(weighting)
         objective = Objective(loss, weighting, *strengths)
@@ -66,6 +94,16 @@ class Problem:
         pairs = weights.of(new, train=self.X)
         reg, spread = penalty.of(self.X, self.weights, new=(new, pairs))
         return Problem(new, pairs, self.objective._replace(reg=reg, spread=spread), self.rules)
+
+    def constants(self) -> Constants | None:
+        """What `of_users` needs of X, for a model to keep; None if its penalty has no short rule for other users."""
+        if self.rules is None:
+            raise ValueError("this Problem has no rules for other users: make it with Problem.of")
+        weights, penalty = self.rules
+        numbers = penalty.constants(self.X, self.weights)
+        if numbers is None:
+            return None
+        return Constants(weights.totals(self.X), self.usable_share, numbers)
 
     @property
     def usable_share(self) -> float:

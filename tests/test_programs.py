@@ -203,10 +203,10 @@ def test_what_many_requests_read_is_padded_once_and_not_kept():
     V = host.floats(np.ones((5, 2)))
     padded = host.padded_once(V, 8)
     assert padded is host.padded_once(V, 8) and padded.shape == (8, 2) and not padded[5:].any()
-    assert host.padded_once(V, 5) is V and (id(V), 8) in host._PADDED
-    key = id(V), 8
+    assert host.padded_once(V, 5) is V and (id(V), "8 rows") in host._REMEMBERED
+    key = id(V), "8 rows"
     del V
-    assert key not in host._PADDED
+    assert key not in host._REMEMBERED
 
 
 @pytest.mark.parametrize("ids", [True, False])

@@ -106,6 +106,11 @@ def jit(function: Callable[P, R], **options: Any) -> Jitted[P, R]:
     return Jitted(function, **options)
 
 
+def made() -> int:
+    """The number of programs that the functions of `jit` have made so far in this process."""
+    return sum(one.made for one in list(_MADE))
+
+
 def forget(function: Jitted | None = None) -> None:
     """Free the programs of a function, or all of the library; those that other threads are running live until they end.
 

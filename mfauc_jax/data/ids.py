@@ -1,14 +1,13 @@
 """Conversion between the caller's ids and positions, which are rows and columns of X."""
 
 import dataclasses
-import warnings
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
 
 from mfauc_jax._core import host
-from mfauc_jax.data import reading
+from mfauc_jax.data import interactions, reading
 from mfauc_jax.data.interactions import Interactions
 
 
@@ -32,7 +31,7 @@ def places(kind: str, ids: np.ndarray | None, wanted: np.ndarray, size: int) -> 
         return wanted
     positions, is_known = search(kind, ids, wanted)
     if not is_known.all():
-        raise ValueError(_unknown(kind, wanted[~is_known]))
+        raise ValueError(unknown_ids(kind, wanted[~is_known]))
     return positions
 
 
@@ -54,7 +53,8 @@ def check_unknown(unknown: str, *choices: str) -> None:
         raise ValueError(f"unknown = {unknown!r}: choose {' or '.join(map(repr, choices))}")
 
 
-def _unknown(kind: str, bad: np.ndarray) -> str:
+def unknown_ids(kind: str, bad: np.ndarray) -> str:
+    """The message about ids that training lacks; it names the first."""
     others = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
     return f"unknown {kind} {bad.tolist()[0]!r}{others}: it was not in the data given to fit"
 
@@ -102,7 +102,7 @@ def search(kind: str, ids: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, 
     """
     if not len(wanted):
         return np.zeros(0, np.int64), np.zeros(0, bool)
-    order = np.argsort(ids, kind="stable")
+    order = host.remembered(ids, "order", lambda ids: np.argsort(ids, kind="stable"))
     try:
         if wanted.dtype.kind in ("iufbS" if ids.dtype.kind == "U" else "US"):
             raise TypeError("text and numbers")  # NumPy would compare them as text
@@ -148,7 +148,7 @@ def over(data: Any, X: Interactions, unknown: str = "raise") -> Interactions:
         users = np.arange(held_out.num_users) if users is None else users
         items = np.arange(held_out.num_items) if items is None else items
         keep = both_known(held_out, users, items, X, unknown)
-        return _moved(held_out, users, items, X.shape, None, None, keep)
+        return moved(held_out, users, items, X.shape, None, None, keep)
     if held_out.shape != X.shape:
         raise ValueError(
             f"the held-out positives are {held_out.shape}, the training catalogue is {X.shape}: "
@@ -187,7 +187,7 @@ def both_known(
     }
     if unknown == "raise":
         kind, names = next((kind, names) for kind, names in lacking.items() if len(names))
-        raise ValueError(f"{_unknown(kind, names)}; unknown='skip' goes on without")
+        raise ValueError(f"{unknown_ids(kind, names)}; unknown='skip' goes on without")
     lost = " and ".join(counted(len(names), kind) for kind, names in lacking.items())
     if not keep.any():
         shown = ", ".join(repr(str(name)) for name in of(X, "user")[:3].tolist())
@@ -217,80 +217,7 @@ def of(X: Interactions, kind: str) -> np.ndarray:
     return np.arange(size) if given is None else given
 
 
-def over_items(data: Any, X: Interactions, unknown: str = "raise") -> Interactions:
-    """The positives of other users, over the items of X.
-
-    Args:
-        data: anything that `Interactions.of` reads.
-        X: the training set.
-        unknown: "raise" raises if X lacks the item of a positive; "skip" leaves such positives out, and one warning
-            counts them. A user may be left without a positive.
-    """
-    check_unknown(unknown, "raise", "skip")
-    new, (_, n) = Interactions.of(data), X.shape
-    if new.item_ids is None and new.num_items != n:
-        raise ValueError(
-            f"the matrix has {new.num_items} columns, one per item, but there are {n} items"
-        )
-    items, is_known = np.arange(n), np.ones(n, bool)
-    if new.item_ids is not None:
-        items, is_known = known("item", X.item_ids, new.item_ids, n)
-    rows, columns, lengths = new.on_host()
-    keep = is_known[columns]
-    if not keep.all():
-        lost = new.item_ids[np.unique(columns[~keep])]  # type: ignore[index]
-        if unknown == "raise":
-            places("item", X.item_ids, lost, n)
-        message = f"left out {(~keep).sum()} of {len(keep)}, training does not know {counted(len(lost), 'item')}"
-        empty = int(((np.bincount(rows[keep], minlength=len(lengths)) == 0) & (lengths > 0)).sum())
-        none_left = [f"u = 0 for {counted(empty, 'user')} without a known item"] if empty else []
-        reading.warn("positives of new users", [message, *none_left])
-    shape, users = (new.num_users, n), np.arange(new.num_users)
-    return _moved(new, users, items, shape, new.user_ids, X.item_ids, keep)
-
-
-def joined(X: Interactions, data: Any) -> Interactions:
-    """X with further positives; unseen users and items come after the known ones."""
-    new = Interactions.of(data)
-    users, user_ids, m = _extended("user", X.user_ids, new.user_ids, *_sizes(X, new, 0))
-    items, item_ids, n = _extended("item", X.item_ids, new.item_ids, *_sizes(X, new, 1))
-    rows = np.concatenate([X.on_host()[0], users[new.on_host()[0]]])
-    columns = np.concatenate([np.asarray(X.indices), items[np.asarray(new.indices)]])
-    confidence = None
-    if X.confidence is not None or new.confidence is not None:
-        parts = (
-            np.ones(Y.nnz) if Y.confidence is None else np.asarray(Y.confidence) for Y in (X, new)
-        )
-        confidence = np.concatenate(list(parts))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # repeated positives are merged
-        both = Interactions.from_pairs(rows, columns, shape=(m, n), confidence=confidence)
-    return dataclasses.replace(both, user_ids=user_ids, item_ids=item_ids)
-
-
-def _sizes(X: Interactions, new: Interactions, axis: int) -> tuple[int, int]:
-    return X.shape[axis], new.shape[axis]
-
-
-def _extended(kind: str, ids, new_ids, size: int, new_size: int):
-    """The positions of the new rows, all ids, and the number of positions after the extension."""
-    if ids is None:
-        wanted = np.arange(new_size) if new_ids is None else new_ids
-        if not np.issubdtype(wanted.dtype, np.integer) or wanted.min() < 0:
-            raise TypeError(f"{kind} {wanted[0]!r} is not a position: fit was given no ids")
-        return wanted, None, max(size, int(wanted.max()) + 1)
-    if new_ids is None:
-        raise TypeError(f"fit was given {kind} ids: give the new positives with ids, too")
-    if (ids.dtype.kind == "U") != (new_ids.dtype.kind == "U"):
-        raise TypeError(f"{kind} ids are {ids.dtype}, not {new_ids.dtype}")
-    positions, is_known = search(kind, ids, new_ids)
-    unseen = new_ids[~is_known]
-    positions = np.where(is_known, positions, 0)
-    positions[~is_known] = len(ids) + np.arange(len(unseen))
-    return positions, np.concatenate([ids, unseen]), len(ids) + len(unseen)
-
-
-def _moved(
+def moved(
     X: Interactions, users, items, shape, user_ids, item_ids, keep: Bool[np.ndarray, " nnz"]
 ) -> Interactions:
     """The positives of X in `keep`, with row i at users[i] and column j at items[j] of a matrix of the given shape."""
@@ -302,12 +229,7 @@ def _moved(
         return Interactions(
             host.ints(indptr), host.ints(nothing), weights, *sizes, user_ids, item_ids
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Interactions.of has already warned about X
-        moved = Interactions.from_pairs(
-            users[X.on_host()[0][keep]],
-            items[np.asarray(X.indices)[keep]],
-            shape=shape,
-            confidence=None if X.confidence is None else np.asarray(X.confidence)[keep],
-        )
-    return dataclasses.replace(moved, user_ids=user_ids, item_ids=item_ids)
+    confidence = None if X.confidence is None else np.asarray(X.confidence)[keep]
+    rows, columns = users[X.on_host()[0][keep]], items[np.asarray(X.indices)[keep]]
+    made = interactions.merged(rows, columns, shape, confidence)
+    return dataclasses.replace(made, user_ids=user_ids, item_ids=item_ids)

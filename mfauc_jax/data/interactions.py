@@ -258,6 +258,15 @@ class Interactions:
 
 def _from_coo(rows, cols, shape, weights, user_ids=None, item_ids=None) -> Interactions:
     """Sort, merge repeated pairs, and warn once about them and about users without a pair."""
+    X = merged(rows, cols, shape, weights, user_ids, item_ids)
+    repeats = len(rows) - X.nnz
+    notes = [f"{repeats} repeated pairs merged"] if repeats else []
+    reading.warn(f"interactions {shape[0]} × {shape[1]}", notes + useless(X))
+    return X
+
+
+def merged(rows, cols, shape, weights, user_ids=None, item_ids=None) -> Interactions:
+    """X from positions that were checked before; repeated pairs are merged, and nothing is told."""
     import scipy.sparse
 
     m, n = shape
@@ -266,11 +275,7 @@ def _from_coo(rows, cols, shape, weights, user_ids=None, item_ids=None) -> Inter
     csr = scipy.sparse.coo_array((ones, (rows, cols)), shape=(m, n)).tocsr()  # sums repeats
     csr.sort_indices()
     confidence = None if weights is None else csr.data
-    X = _build(csr.indptr, csr.indices, confidence, n, user_ids, item_ids)
-    repeats = len(rows) - csr.nnz
-    notes = [f"{repeats} repeated pairs merged"] if repeats else []
-    reading.warn(f"interactions {m} × {n}", notes + useless(X))
-    return X
+    return _build(csr.indptr, csr.indices, confidence, n, user_ids, item_ids)
 
 
 def gathered(pairs: "Pairs") -> Interactions:
@@ -285,6 +290,7 @@ def useless(X: Interactions) -> list[str]:
     """Notes about users from whom nothing can be learned: those without a positive, or with every item."""
     lengths = np.diff(np.asarray(X.indptr))
     full, empty = int((lengths == X.num_items).sum()), int((lengths == 0).sum())
+    full = 0 if reading.OVER_ANOTHER.get() else full
     counts = {"without a positive": empty, "with every item positive": full}
     return [f"{c} users {what} (kept, contribute nothing)" for what, c in counts.items() if c]
 

@@ -1,5 +1,6 @@
 """One reading of data: the request of the caller, and the report when it is done."""
 
+import contextvars
 import dataclasses
 import logging
 import pathlib
@@ -11,6 +12,7 @@ from typing import NamedTuple
 from mfauc_jax.data import columns
 
 LOG = logging.getLogger("mfauc_jax")
+OVER_ANOTHER = contextvars.ContextVar("positives over another catalogue", default=False)
 PACKAGE = str(pathlib.Path(__file__).parent.parent)
 
 

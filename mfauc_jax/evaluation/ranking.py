@@ -18,6 +18,7 @@ from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
 
 BLOCK_SCORES = 2**22  # scores per block: 16 MB in float32
+HOST_SCORES = 2**18  # up to so many scores NumPy answers sooner than a compiled program
 
 
 def factors_of(model: Any) -> Factors:
@@ -30,10 +31,14 @@ def factors_of(model: Any) -> Factors:
     if U.ndim != 2 or V.ndim != 2 or U.shape[1] != V.shape[1]:
         raise ValueError(f"U {U.shape} and V {V.shape} must be [m, k] and [n, k] of one rank k")
     for name, F in (("U", U), ("V", V)):
-        if not np.isfinite(np.asarray(F)).all():
+        if not (host.remembered(F, "finite", _finite) if isinstance(F, jax.Array) else _finite(F)):
             row = int(np.argmax(~np.isfinite(np.asarray(F)).all(1)))
             raise ValueError(f"row {row} of {name} is not finite: lower the learning rate")
     return Factors(*(F if isinstance(F, jax.Array) else jax.device_put(F) for F in (U, V)))
+
+
+def _finite(F: Any) -> bool:
+    return bool(np.isfinite(np.asarray(F)).all())
 
 
 def top_items(
@@ -58,7 +63,8 @@ def top_items(
         exclude: items to leave out per user, such as the training set.
         deny: items to leave out: indices for all users, or Interactions with a set per user.
         allow: the only items that may be listed, in the same two forms.
-        batch: users per block; None: as many as make 16 MB of scores.
+        batch: users per block of a compiled program; None: as many as make 16 MB of scores, or `lists_on_host`
+            for a few users.
     """
     factors = factors_of(factors)
     (m, _), num_items = factors.U.shape, factors.V.shape[0]
@@ -75,7 +81,11 @@ def top_items(
     if deny is not None and not isinstance(deny, Interactions):
         shown[_check_indices("denied item", deny, num_items)] = False
 
-    U, V, n = np.asarray(factors.U), catalogue(factors.V), min(n, num_items)
+    U, n = np.asarray(factors.U), min(n, num_items)
+    if batch is None and by_host(len(users), num_items):
+        is_shown = candidates(users, num_items, shown, left_out, allowed)
+        return lists_on_host(U[users], np.asarray(factors.V), is_shown, n)
+    V = catalogue(factors.V)
     items = np.full((len(users), n), -1, np.int32)
     best = np.full((len(users), n), -np.inf, np.result_type(U.dtype, V.dtype))
     batch = batch_size(len(users), num_items, batch, base=4)
@@ -87,6 +97,58 @@ def top_items(
         best[block], items[block] = (np.asarray(a)[:size, :n] for a in found)
     items[best == -np.inf] = -1
     return items, best
+
+
+def by_host(num_users: int, num_items: int) -> bool:
+    """Whether a request is answered by `lists_on_host`, which compiles nothing, and not by a compiled program."""
+    return num_users * num_items <= HOST_SCORES
+
+
+def compiled_requests(num_users: int, n: int, num_items: int) -> list[tuple[int, int]]:
+    """(users, length of lists) of one request per program that requests up to these sizes need; empty: they need none.
+
+    Args:
+        num_users: the most users of a request.
+        n: the longest list.
+        num_items: the size of the catalogue.
+    """
+    N = programs.item_rows(num_items)
+    most = programs.power(min(1024, max(1, BLOCK_SCORES // num_items)))  # users per block
+    sizes = {batch_size(u, num_items, base=4): u for u in range(1, min(num_users, most) + 1)}
+    lengths = {list_length(x, N): x for x in range(1, min(n, num_items) + 1)}
+    large = [u for u in sizes.values() if not by_host(u, num_items)]
+    return [(u, x) for u in large for x in lengths.values()]
+
+
+def lists_on_host(
+    U: Float[np.ndarray, "b k"],
+    V: Float[np.ndarray, "n k"],
+    is_shown: Bool[np.ndarray, "b n"],
+    length: int,
+) -> tuple[Int[np.ndarray, "b top"], Float[np.ndarray, "b top"]]:
+    """The best items of a few users and their scores, in NumPy: the lists of `top_items`, without a dispatch.
+
+    The score at place `length` from the top is found by a selection. The list has every item above it and, of the
+    items that equal it, those with the lowest indices.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # as in XLA
+        S = host.product(U, V.T)
+    S[~is_shown] = -np.inf
+    S[np.isnan(S)] = np.inf  # inf − inf, from factors that are far too large
+    last = np.partition(S, S.shape[1] - length, axis=1)[:, S.shape[1] - length, None]
+    listed = ~(last > S)
+    too_many = np.flatnonzero(listed.sum(1) > length)  # users with ties at the last place
+    if len(too_many):
+        ties = S[too_many] == last[too_many]
+        room = length - (S[too_many] > last[too_many]).sum(1, keepdims=True)
+        listed[too_many] &= ~ties | (ties.cumsum(1) <= room)
+    places = np.flatnonzero(listed).reshape(
+        len(U), length
+    )  # those of a user in the order of indices
+    items, best = places % S.shape[1], S.ravel()[places]
+    order = np.argsort(-best, axis=1, kind="stable")
+    items, best = (np.take_along_axis(a, order, 1) for a in (items, best))
+    return np.where(best == -np.inf, -1, items).astype(np.int32), best
 
 
 def catalogue(V: Float[Array, "n k"]) -> Float[Array, "N k"]:

@@ -67,6 +67,17 @@ class Penalty(Settings, registry=PENALTIES):
         """
         raise TypeError(f"{type(self).__name__} has no rule: write of(self, X, weights, new=None)")
 
+    def constants(self, X: Interactions, weights: PairWeights) -> dict[str, float] | None:
+        """The numbers of the training set that `of_users` needs; None: there is only `of`, which reads all of it."""
+        del X, weights
+        return None
+
+    def of_users(
+        self, constants: dict[str, float], new: Interactions, weights: PairWeights
+    ) -> Strengths:
+        """`of` with `new`, from `constants` alone; the λ of items is left out (0)."""
+        raise TypeError(f"{type(self).__name__} has constants, but no rule: write of_users")
+
 
 class Fixed(Penalty):
     """The same λ and the same σ − 1 for all rows; the paper's objective has spread = 0."""
@@ -80,6 +91,14 @@ class Fixed(Penalty):
         """The given λ and σ − 1, whatever the data."""
         del X, weights, new
         return Strengths(self.reg, self.spread)
+
+    def constants(self, X, weights) -> dict[str, float]:
+        """There are none."""
+        return {}
+
+    def of_users(self, constants, new, weights) -> Strengths:
+        """The given λ and σ − 1."""
+        return self.of(new, weights)
 
 
 class UnitRows(Penalty):
@@ -95,6 +114,14 @@ class UnitRows(Penalty):
         """The sphere, whatever the data."""
         del X, weights, new
         return Strengths(Sphere(), 0.0)
+
+    def constants(self, X, weights) -> dict[str, float]:
+        """There are none."""
+        return {}
+
+    def of_users(self, constants, new, weights) -> Strengths:
+        """The sphere."""
+        return self.of(new, weights)
 
 
 class Auto(Penalty):
@@ -147,43 +174,64 @@ class Auto(Penalty):
 
     def of(self, X, weights, new=None) -> Strengths:
         """The class's formulas; with `new`, λ_i and σ_i are the new users', while l, h and the means are X's."""
-        sigma, sigma_power = self.sigma, self.sigma_power
-        if self.spread is not None:
-            sigma, sigma_power = 1.0 + self.spread, 0.0
         m, n = total(X.num_users), X.num_items
+        constants, item_scale = self.constants(X, weights), self._item_scale(X, weights)
+        by_item = constants["noise"] * (m / n) * item_scale / item_scale.mean()
+        reg, spread = self.of_users(constants, *((X, weights) if new is None else new))
+        return Strengths(Reg(reg.user, host.floats(by_item * n / m)), spread)
+
+    def constants(self, X, weights) -> dict[str, float]:
+        """l ("noise"), mean(w^½) ("mean_scale") and the least w of a usable user."""
+        m, n = total(X.num_users), X.num_items
+        lengths = np.maximum(np.diff(np.asarray(X.indptr)), 1)
+        w = np.asarray(weights.user, np.float64)
+        usable = w > 0
+        mean_noise = total((w**2 / lengths)[usable].sum()) / total(usable.sum())
+        mean_sigma = total(self._sigmas(n, lengths, w)[usable].sum()) / total(usable.sum())
+        shape = mean_sigma**self.noise_power * (1 + np.sqrt(n / m))
+        level = self.strength * self._lift(X, weights) * shape * np.sqrt(mean_noise)
+        mean_scale = total((w[usable] ** self.reg_user_power).sum()) / total(usable.sum())
+        least_weight = w[usable].min()
+        named = {"noise": level, "mean_scale": mean_scale, "least_weight": least_weight}
+        return {name: float(value) for name, value in named.items()}
+
+    def of_users(self, constants, new, weights) -> Strengths:
+        """λ_i and σ_i of users, from l and the means of the training set."""
+        w = np.asarray(weights.user, np.float64)
+        lifted = np.where(w > 0, w, constants["least_weight"])  # no λ_i is 0
+        scale = lifted**self.reg_user_power / constants["mean_scale"]
+        reg = Reg(host.floats(constants["noise"] * scale), 0.0)
+        if self.spread is not None:
+            return Strengths(reg, self.spread)
+        lengths = np.diff(np.asarray(new.indptr))
+        return Strengths(reg, host.floats(self._sigmas(new.num_items, lengths, w) - 1))
+
+    def _lift(self, X: Interactions, weights: PairWeights) -> float:
+        """The given lift, or min(1.4, 1 + 6 (1 − ρ)) with ρ from the data on the scale of λ_i and λ_j."""
+        if self.lift is not None:
+            return self.lift
+        w = np.asarray(weights.user, np.float64)
+        lifted = np.where(w > 0, w, w[w > 0].min())
+        rows = (
+            w / np.maximum(np.diff(np.asarray(X.indptr)), 1) / lifted ** (self.reg_user_power / 2)
+        )
+        rho = noise.standing_out(X, rows, self._item_scale(X, weights) ** -0.5)
+        return min(1.4, 1 + 6 * (1 - rho))
+
+    def _item_scale(self, X: Interactions, weights: PairWeights) -> np.ndarray:
+        """h_j^reg_item_power, [n]; g′_ij is b_j / mass_i on the complement."""
+        n = X.num_items
         rows, items, lengths = X.on_host()
         w, b, g = (np.asarray(a, np.float64) for a in (weights.user, weights.b, weights.g))
         mass = np.asarray(weights.neg_mass, np.float64)
-        lengths = np.maximum(lengths, 1)
-        usable = w > 0
-
-        def sigmas(lengths, w):
-            ratio = np.maximum(n - lengths, 1) / np.maximum(lengths, 1)
-            return np.where(w > 0, np.maximum(sigma * ratio**sigma_power, 1.0), 1.0)
-
-        def user_scale(user_weight):
-            lifted = np.where(user_weight > 0, user_weight, w[usable].min())  # no λ_i is 0
-            return lifted**self.reg_user_power
-
-        sigma_by_user = sigmas(lengths, w)
-        mean_noise = total((w**2 / lengths)[usable].sum()) / total(usable.sum())
-        mean_sigma = total(sigma_by_user[usable].sum()) / total(usable.sum())
-        negative_weight = w * sigma_by_user / mass  # g′_ij is b_j / mass_i on the complement
+        negative_weight = w * self._sigmas(n, np.maximum(lengths, 1), w) / mass
         h = np.bincount(items, w[rows] * g - negative_weight[rows] * b[items], minlength=n)
-        h = h + b * negative_weight.sum()
-        item_scale = np.maximum(total(h), 1e-12) ** self.reg_item_power
-        lift = self.lift
-        if lift is None:
-            rho = noise.standing_out(X, w / lengths / np.sqrt(user_scale(w)), item_scale**-0.5)
-            lift = min(1.4, 1 + 6 * (1 - rho))
-        shape = mean_sigma**self.noise_power * (1 + np.sqrt(n / m))
-        level = self.strength * lift * shape * np.sqrt(mean_noise)  # l
-        requested_X, requested_w = (
-            (X, w) if new is None else (new[0], np.asarray(new[1].user, np.float64))
-        )
-        mean_scale = total(user_scale(w)[usable].sum()) / total(usable.sum())
-        by_user = host.floats(level * user_scale(requested_w) / mean_scale)
-        by_item = level * (m / n) * item_scale / item_scale.mean()
-        reg = Reg(by_user, host.floats(by_item * n / m))
-        spread = sigmas(requested_X.on_host()[2], requested_w) - 1
-        return Strengths(reg, host.floats(spread) if self.spread is None else self.spread)
+        return np.maximum(total(h + b * negative_weight.sum()), 1e-12) ** self.reg_item_power
+
+    def _sigmas(self, n: int, lengths: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """σ_i = max(1, sigma (M_i/N_i)^sigma_power), [m]; 1 for users without a usable pair."""
+        sigma, power = self.sigma, self.sigma_power
+        if self.spread is not None:
+            sigma, power = 1.0 + self.spread, 0.0
+        ratio = np.maximum(n - lengths, 1) / np.maximum(lengths, 1)
+        return np.where(w > 0, np.maximum(sigma * ratio**power, 1.0), 1.0)

@@ -31,6 +31,14 @@ class PairWeights(NamedTuple):
     row_table: Int[Array, "nnz"] | None  # sums of b over a row's positives, in neg_table's units
 
 
+class Totals(NamedTuple):
+    """What the weights of users outside the training set need of it."""
+
+    item_counts: np.ndarray  # number of users who have each item, [n]
+    num_users: float  # m
+    mean_power: float  # mean of N_i^user_power over the usable users
+
+
 class Weights(Settings):
     """The exponents that weigh positives, negatives and users (docs/derivations.md#weights).
 
@@ -64,28 +72,39 @@ class Weights(Settings):
         """The paper's weights: all users alike, one exponent for positives and negatives."""
         return cls(tau=tau, tau_neg=None, user_power=0.0)
 
-    def of(self, X: Interactions, train: Interactions | None = None) -> PairWeights:
+    def totals(self, train: Interactions) -> Totals:
+        """What the weights of other users need of a training set."""
+        counts = np.bincount(np.asarray(train.indices), minlength=train.num_items)
+        item_counts, num_users = total(counts), float(total(train.num_users))
+        usable = _usable(train, self._negative_weights(item_counts, num_users))
+        powers = np.diff(np.asarray(train.indptr))[usable].astype(float) ** self.user_power
+        mean = float(total(powers.sum())) / max(float(total(len(powers))), 1.0)
+        return Totals(item_counts, num_users, mean)
+
+    def _negative_weights(self, item_counts: np.ndarray, num_users: float) -> np.ndarray:
+        """b = (1 − p̂)^τ′, [n]; 0 for an item with p̂ = 1, which is a positive of every user."""
+        tau_neg = self.tau if self.tau_neg is None else self.tau_neg
+        with np.errstate(divide="ignore"):
+            b = (1.0 - item_counts / num_users) ** tau_neg
+        return np.where(np.isfinite(b), b, 0.0)
+
+    def of(self, X: Interactions, train: Interactions | Totals | None = None) -> PairWeights:
         """The weights of X's pairs, computed on the host in float64.
 
         Args:
             X: the positives.
-            train: the training set, which p̂ and the mean of N_i^user_power are taken from. Give it if X holds
-                users outside the training set; None means X itself.
+            train: the training set, which p̂ and the mean of N_i^user_power are taken from, or its `totals`. Give it
+                if X holds users outside the training set; None means X itself.
         """
         tau, user_power = self.tau, self.user_power
         tau_neg = tau if self.tau_neg is None else self.tau_neg
         m, n = X.shape
         rows, items, lengths = X.on_host()
         train = X if train is None else train
-        item_counts = total(np.bincount(np.asarray(train.indices), minlength=n))
-        num_users = total(train.num_users)
-        frequency = item_counts / num_users  # p̂
+        item_counts, num_users, mean = train if isinstance(train, Totals) else self.totals(train)
         confidence = 1.0 if X.confidence is None else np.asarray(X.confidence, np.float64)
         a = (np.maximum(item_counts, 1) / num_users)[items] ** tau * confidence
-        with np.errstate(divide="ignore"):
-            b = (1.0 - frequency) ** tau_neg
-        b = np.where(np.isfinite(b), b, 0.0)  # an item with p̂ = 1 is a positive of every user
-
+        b = self._negative_weights(item_counts, num_users)
         usable = _usable(X, b)
         mass = b.sum() - np.bincount(rows, b[items], minlength=m)
         g = a / np.bincount(rows, a, minlength=m)[rows] * usable[rows]
@@ -94,8 +113,6 @@ class Weights(Settings):
             raise ValueError(
                 "no user has both a positive and a negative item, so there is nothing to rank"
             )
-        train_powers = train.on_host()[2][_usable(train, b)].astype(float) ** user_power
-        mean = total(train_powers.sum()) / total(len(train_powers))
 
         uniform = tau == 0 and X.confidence is None
         pos_table = None if uniform else _row_sums(X, _quantise(g, int(lengths.max())))

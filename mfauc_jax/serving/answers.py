@@ -1,10 +1,11 @@
 """What a fitted model can answer, in the caller's ids: lists, neighbours, scores, metrics, a certificate."""
 
+import time
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
+from mfauc_jax._core import host, programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data import ids
 from mfauc_jax.data.interactions import Interactions
@@ -26,6 +27,23 @@ class Lists(_ItemsAndScores):
         lists = super().__new__(cls, items, scores)
         lists.users = np.asarray(users)
         return lists
+
+
+class WarmUp(NamedTuple):
+    """What `warm_up` did; as text, one sentence."""
+
+    programs: int  # programs that were compiled
+    seconds: float
+    lists: tuple[tuple[int, int], ...]  # (users, length) of the requests that need a program
+    fold_in: tuple[int, ...]  # numbers of positives of the users who were folded in
+
+    def __str__(self) -> str:
+        lists = ", ".join(f"{users} × {n}" for users, n in self.lists) or "none needs a program"
+        folded = ", ".join(map(str, self.fold_in)) or "none"
+        return (
+            f"compiled {ids.counted(self.programs, 'program')} in {self.seconds:.2f} s; lists (users × length): "
+            f"{lists}; folded in users with so many positives: {folded}"
+        )
 
 
 class Recommender:
@@ -99,13 +117,45 @@ class Recommender:
             named, scores = (named[0], scores[0]) if len(named) else (named.ravel(), scores.ravel())
         return Lists(named, scores, wanted)
 
+    def warm_up(self, n: int = 100, users: int = 64) -> WarmUp:
+        """Compile and compute now what later requests need, and say what was done: call it before the first request.
+
+        Requests for a few users are answered in NumPy and need no program (`ranking.by_host`). For larger ones the
+        lengths of lists and the numbers of users come from a grid, with one program per point. What requests read
+        (orders of ids, unit rows, popularities, the constants of fold-in) is computed once. Fold-in of the square loss
+        needs no program; for other losses there is one per power of two of a user's positives.
+
+        Args:
+            n: the longest list that will be requested.
+            users: the most users of a request.
+        """
+        begun, before, X = time.perf_counter(), programs.made(), self._train
+        n, users = ranking.check_length("n", n), ranking.check_length("users", users)
+        names, items = ids.of(X, "user"), ids.of(X, "item")
+        lists = ranking.compiled_requests(users, n, X.num_items)
+        for size, length in [(1, 1), *lists]:
+            self.recommend(np.resize(names, size), length)
+        self._popular(1, None, None)
+        self.similar_items(items[:1], 1)
+        self.similar_users(names[:1], 1)
+        folded = self._warm_up_fold_in()
+        seconds = time.perf_counter() - begun
+        return WarmUp(programs.made() - before, seconds, tuple(lists), folded)
+
+    def _warm_up_fold_in(self) -> tuple[int, ...]:
+        return ()  # for models that fold in nobody
+
     def _popular(self, n: int, deny: Any, allow: Any) -> tuple[np.ndarray, np.ndarray]:
         """The items that most users of training have, and the share of users who have each; both [1, n]."""
         (m, num_items), V = self._train.shape, self._fitted().V
-        share = np.bincount(np.asarray(self._train.indices), minlength=num_items) / m
+
+        def shares(indices: Any) -> Factors:
+            share = np.bincount(np.asarray(indices), minlength=num_items) / m
+            return Factors(*(host.put(np.asarray(F, V.dtype)) for F in ([[1.0]], share[:, None])))
+
+        one = host.remembered(self._train.indices, "popularity", shares)
         deny = None if isinstance(deny, Interactions) else deny
         allow = np.zeros(0, np.int64) if isinstance(allow, Interactions) else allow
-        one = Factors(*(jax.device_put(np.asarray(F, V.dtype)) for F in ([[1.0]], share[:, None])))
         return ranking.top_items(one, [0], n, deny=deny, allow=allow)
 
     def similar_items(self, item: Any, n: int = 10) -> tuple[np.ndarray, np.ndarray]:
@@ -115,19 +165,16 @@ class Recommender:
             item: one id or several, as `fit` was given them.
             n: length of the lists, ≥ 1; a list is never longer than the catalogue.
         """
-        V = self.item_factors_
-        one = np.ndim(item) == 0
-        names = self._train.item_ids
-        rows = ids.places("item", names, ids.requested(item, names), len(V))
-        unit = V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), 1e-12)
-        itself = (
-            Interactions.from_csr(np.arange(len(rows) + 1), rows, len(V)) if len(rows) else None
-        )
-        neighbours, cosine = ranking.top_items(
-            Factors(unit[rows], unit), np.arange(len(rows)), n, exclude=itself
-        )
-        named = ids.names(self._train.item_ids, neighbours)
-        return (named[0], cosine[0]) if one else (named, cosine)
+        return _nearest("item", self._fitted().V, self._train.item_ids, item, n)
+
+    def similar_users(self, user: Any, n: int = 10) -> tuple[np.ndarray, np.ndarray]:
+        """The n users nearest in angle to each given user, without the user, and their cosines.
+
+        Args:
+            user: one id or several, as `fit` was given them.
+            n: length of the lists, ≥ 1; a list is never longer than the number of users.
+        """
+        return _nearest("user", self._fitted().U, self._train.user_ids, user, n)
 
     def predict(self, users: Any, items: Any) -> np.ndarray:
         """The score of each (user, item) pair. Only scores of the same user can be compared.
@@ -189,3 +236,23 @@ def _placed(own: np.ndarray, is_known: np.ndarray, other: np.ndarray) -> np.ndar
     rows = np.repeat(other, len(is_known), axis=0)
     rows[is_known] = own
     return rows
+
+
+def _nearest(kind: str, F: Any, names: np.ndarray | None, given: Any, n: int) -> tuple:
+    """The n rows of F nearest in angle to each given row, without itself, and their cosines; in the caller's ids."""
+    rows = ids.places(kind, names, ids.requested(given, names), len(F))
+    unit = host.remembered(F, "unit rows", _unit_rows)
+    itself = (
+        Interactions(host.ints(np.arange(len(rows) + 1)), host.ints(rows), None, len(F), 1)
+        if len(rows)
+        else None
+    )
+    mine = Factors(host.put(np.asarray(unit)[rows]), unit)
+    found, cosine = ranking.top_items(mine, np.arange(len(rows)), n, exclude=itself)
+    named = ids.names(names, found)
+    return (named[0], cosine[0]) if np.ndim(given) == 0 else (named, cosine)
+
+
+def _unit_rows(F: Any) -> Any:
+    F = np.asarray(F)
+    return host.put(F / np.maximum(np.linalg.norm(F, axis=1, keepdims=True), 1e-12))

@@ -3,10 +3,10 @@
     f_i(u) = θ_i(u) + ½ (λ_i/w_i) |u|²,     θ_i = Σ_p g φ(Σ_q g′ L(γ)) + ½ (σ_i − 1) Var_g′(s)
 
 over all pairs. For the square loss f is a quadratic, and its k × k system is made from moments
-(docs/derivations.md#moments) in O(N_i k²) and solved. Other losses take Newton steps, which are halved where f would
-rise. For a convex L and φ = identity, f is λ_i/w_i-strongly convex, so f(u) − min f ≤ |∇f|² / (2 λ_i/w_i): this bound
-is the returned `gap`. The softmax loss is convex in u too. Otherwise a step is the gradient, preconditioned by the
-convex part of the curvature.
+(docs/derivations.md#moments) in O(N_i k²) and solved, in NumPy: nothing is compiled. Other losses take Newton steps,
+which are halved where f would rise. For a convex L and φ = identity, f is λ_i/w_i-strongly convex, so
+f(u) − min f ≤ |∇f|² / (2 λ_i/w_i): this bound is the returned `gap`. The softmax loss is convex in u too. Otherwise a
+step is the gradient, preconditioned by the convex part of the curvature.
 
 Where the rows have unit length, u moves on the sphere, where f is not convex: gradient steps from the direction of
 −∇f(0), each back to length one, longer after a fall and shorter after a rise (docs/derivations.md#unit-rows). There is
@@ -16,7 +16,7 @@ no bound, and `gap` is nan.
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation, losses, weightings
 from mfauc_jax.objective.equation import Objective
-from mfauc_jax.objective.penalties import Reg, Sphere, by_row
+from mfauc_jax.objective.penalties import Reg, Sphere
 from mfauc_jax.objective.weights import PairWeights
 from mfauc_jax.serving import descent
 
@@ -85,6 +85,13 @@ def fold_in(
             raise ValueError(
                 f"{name} was given by user, and is not known for the new users: use one number"
             )
+    square = (
+        isinstance(objective.loss, losses.Square)
+        and isinstance(objective.weighting, weightings.Identity)
+        and not sphere
+    )
+    if square:
+        return _solve(objective, V, new_users, weights, usable_share)
     convex = is_convex(objective) and not sphere
     if not convex and not sphere:
         warnings.warn(
@@ -92,22 +99,14 @@ def fold_in(
             "u = 0 to a local minimum, with no bound on what is missed",
             stacklevel=2,
         )
-    square = (
-        isinstance(objective.loss, losses.Square)
-        and isinstance(objective.weighting, weightings.Identity)
-        and not sphere
-    )
     alone = objective._replace(reg=0.0, spread=0.0)  # a block holds the numbers of its users
     N = programs.item_rows(n)
     b = host.padded(weights.b, N)  # padding has weight 0
-    V, second = _centred(host.padded_once(V, N), b)
+    V = _centred(host.padded_once(V, N), b)
     U, gap = np.zeros((m, V.shape[1]), V.dtype), np.zeros(m, V.dtype)
-    for users, block in _blocks(objective, new_users, weights, usable_share, V.shape, square):
+    for users, block in _blocks(objective, new_users, weights, usable_share, V.shape):
         ridge = np.asarray(block.ridge)
-        if square:
-            H, r = _systems(V, second, block)
-            u, distance = descent.solve(np.asarray(H), np.asarray(r), ridge)
-        elif sphere:
+        if sphere:
             u = descent.on_sphere(
                 partial(_first_order, alone, V, b, block),
                 np.zeros((len(ridge), V.shape[1]), V.dtype),
@@ -119,6 +118,11 @@ def fold_in(
             u, distance = descent.newton(evaluate, ridge, V.shape[1], tolerance, steps)
         U[users], gap[users] = u[: len(users)], distance[: len(users)] if convex else np.nan
     return Folded(U, gap)
+
+
+def padded_lengths(lengths: np.ndarray) -> np.ndarray:
+    """P ≥ N_i, a power of two from 8 on: the number of positives that the program for a user is compiled for."""
+    return 8 << np.ceil(np.log2(np.maximum(lengths, 8)) - 3).astype(int)
 
 
 def is_convex(objective: Objective) -> bool:
@@ -136,12 +140,9 @@ def _least_curvature(loss: losses.Loss) -> Float[Array, ""]:
 
 
 @programs.jit
-def _centred(
-    V: Float[Array, "N k"], b: Float[Array, "N"]
-) -> tuple[Float[Array, "N k"], Float[Array, "k k"]]:
-    """V with Σ b v = 0, which does not change margins, and Σ b v vᵀ."""
-    V = V - (b @ V / b.sum())[None, :]
-    return V, V.T @ (b[:, None] * V)
+def _centred(V: Float[Array, "N k"], b: Float[Array, "N"]) -> Float[Array, "N k"]:
+    """V with Σ b v = 0, which does not change margins."""
+    return V - (b @ V / b.sum())[None, :]
 
 
 def _second(loss: Callable) -> Callable:
@@ -149,22 +150,20 @@ def _second(loss: Callable) -> Callable:
 
 
 def _blocks(
-    objective, X: Interactions, weights: PairWeights, share: float, shape, square: bool
+    objective, X: Interactions, weights: PairWeights, share: float, shape
 ) -> Iterator[tuple[np.ndarray, Block]]:
     """(users, their padded rows), with P a power of two and b one of four; the last block repeats its first user."""
-    n, k = shape
+    n = shape[0]
     lengths = X.on_host()[2]
     g, b, w = (np.asarray(a) for a in (weights.g, weights.b, weights.user))
     mass = np.asarray(weights.neg_mass)
-    reg = np.asarray(by_row(objective.reg, *X.shape).user)
+    reg = by_user(objective, X.num_users)
     spread = np.broadcast_to(np.asarray(objective.spread), lengths.shape)
     usable = np.flatnonzero(w > 0)
-    width = 2 if square else 1  # without pairs padding is cheap, so P grows by 4: fewer programs
-    octaves = np.ceil(np.log2(np.maximum(lengths[usable], 8)) / width - 3 / width).astype(int)
-    widths = 8 << (width * octaves)
+    widths = padded_lengths(lengths[usable])
     for P in np.unique(widths):
         group = usable[widths == P]
-        most = max(1, BUDGET // int(P * (k if square else n)))
+        most = max(1, BUDGET // int(P * n))
         size = min(1 << (len(group).bit_length() - 1) // 2 * 2, 1 << most.bit_length() - 1)
         for start in range(0, len(group), size):
             users = group[start : start + size]
@@ -176,22 +175,65 @@ def _blocks(
             yield users, Block(host.ints(items), *on_device)
 
 
-@programs.jit
-def _systems(V, second, block: Block) -> tuple[Float[Array, "b k k"], Float[Array, "b k"]]:
-    """H_i and r_i of the square loss, f_i(u) = ½ − r_i·u + ½ uᵀ H_i u, from the positives alone.
+def _solve(objective, V, X: Interactions, weights: PairWeights, share: float) -> Folded:
+    """u_i of the square loss: one k × k system per user, in NumPy, so that nothing is compiled."""
+    b = np.asarray(weights.b)
+    centred, second = host.remembered(V, f"moments {hash(b.tobytes())}", partial(_moments, b=b))
+    indptr, items = np.asarray(X.indptr), np.asarray(X.indices)
+    g, mass, w = (np.asarray(a) for a in (weights.g, weights.neg_mass, weights.user))
+    reg = by_user(objective, X.num_users)
+    spread = np.broadcast_to(np.asarray(objective.spread, g.dtype), mass.shape)
+    (m, _), k = X.shape, V.shape[1]
+    U, gap = np.zeros((m, k), V.dtype), np.zeros(m, V.dtype)
+    for block in _runs(np.flatnonzero(w > 0), max(1, BUDGET // k**2)):
+        ridge = share * reg[block] / w[block]
+        H, r = np.empty((len(block), k, k)), np.empty((len(block), k))
+        for place, i in enumerate(block):
+            own = slice(indptr[i], indptr[i + 1])
+            V_pos, b_pos = centred[items[own]], b[items[own]]
+            H[place], r[place] = system(V_pos, g[own], b_pos, second, mass[i], spread[i])
+        H += ridge[:, None, None] * np.eye(k)
+        U[block], gap[block] = descent.solve(H, r, ridge)
+    return Folded(U, gap)
+
+
+def by_user(objective: Objective, num_users: int) -> np.ndarray:
+    """λ_i, [m], by NumPy: JAX would compile for each m."""
+    reg = 0.0 if isinstance(objective.reg, Sphere) else objective.reg
+    reg = reg.user if isinstance(reg, Reg) else reg
+    return np.broadcast_to(np.asarray(reg), (num_users,))
+
+
+def _runs(users: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    return (users[start : start + size] for start in range(0, len(users), size))
+
+
+def _moments(V: Any, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """V with Σ b v = 0, which does not change margins, and Σ b v vᵀ; in NumPy."""
+    V = np.asarray(V)
+    V = V - (b @ V / b.sum())[None, :]
+    return V, host.product(V.T, b[:, None] * V)
+
+
+def system(
+    V_pos: Float[np.ndarray, "P k"],
+    g: Float[np.ndarray, "P"],
+    b_pos: Float[np.ndarray, "P"],
+    second: Float[np.ndarray, "k k"],
+    neg_mass: Any,
+    spread: Any,
+) -> tuple[Float[np.ndarray, "k k"], Float[np.ndarray, "k"]]:
+    """H_i − (λ/w) I and r_i of the square loss, f_i(u) = ½ − r_i·u + ½ uᵀ H_i u, from the positives alone.
 
     H = Σ_p g v vᵀ + σ Σ_q g′ v vᵀ − v̇ v̈ᵀ − v̈ v̇ᵀ − (σ − 1) v̈ v̈ᵀ + (λ/w) I and r = v̇ − v̈, where
-    v̇ = Σ g v_p and v̈ = Σ g′ v_q. A sum over the complement is the sum over all items minus that over the positives.
+    v̇ = Σ g v_p and v̈ = Σ g′ v_q. A sum over the complement is the sum over all items minus that over the positives;
+    the items are centred, Σ b v = 0.
     """
-
-    def one(block: Block):
-        V_pos, flat = V[block.items], (1 + block.spread) / block.neg_mass
-        near, far = block.g @ V_pos, -(block.b_pos @ V_pos) / block.neg_mass  # v̇, v̈
-        H = V_pos.T @ ((block.g - flat * block.b_pos)[:, None] * V_pos) + flat * second
-        H = H - jnp.outer(near, far) - jnp.outer(far, near) - block.spread * jnp.outer(far, far)
-        return H + block.ridge * jnp.eye(len(near), dtype=V.dtype), near - far
-
-    return jax.vmap(one)(block)
+    flat = (1 + spread) / neg_mass
+    near, far = g @ V_pos, -(b_pos @ V_pos) / neg_mass  # v̇, v̈
+    H = host.product(V_pos.T, (g - flat * b_pos)[:, None] * V_pos) + flat * second
+    cross = np.outer(near, far)
+    return H - cross - cross.T - spread * np.outer(far, far), near - far
 
 
 def _risk(objective, V, b, u, block: Block):

@@ -1,9 +1,10 @@
 """A fitted model as one safetensors file: factors, training positives, ids, settings, history.
 
-The tensors are `user_factors`, `item_factors`, `train_indptr`, `train_indices`, `train_confidence` (if there is any)
-and, if users have ids, `user_ids` (integers), or `user_ids.bytes` and `user_ids.offsets` (UTF-8 strings, one after the
-other); the same for items. The metadata are text: `format`, `format_version`, `library_version`, `params` and
-`training` (both JSON), and `sha256` of all the rest.
+The tensors are `user_factors`, `item_factors`, `train_indptr`, `train_indices`, `train_confidence` (if there is any),
+`item_counts_solved` (after a `partial_fit`) and, if users have ids, `user_ids` (integers), or `user_ids.bytes` and
+`user_ids.offsets` (UTF-8 strings, one after the other); the same for items. The metadata are text: `format`,
+`format_version`, `library_version`, `params`, `training` and, since 2.1, `constants` (all three JSON; the last are the
+numbers of the training set that fold-in needs), and `sha256` of all the rest.
 
 A new minor version of the format adds what older readers may ignore; older readers refuse a new major version.
 """
@@ -25,8 +26,9 @@ from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import Spec
 from mfauc_jax.data import validation
 from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.problem import Constants
 
-FORMAT, VERSION = "mfauc_jax model", (2, 0)
+FORMAT, VERSION = "mfauc_jax model", (2, 1)
 SAFETENSORS_TYPES = {
     "float32": "F32",
     "float64": "F64",
@@ -52,6 +54,10 @@ class Contents(NamedTuple):
     params: dict[str, Any]  # the fields of the model, as from `Declared.describe`
     training: dict[str, Any]  # iterations, stopped, last, history
     library_version: str = ""  # of the library that wrote the file; `write` fills it in
+    constants: Constants | None = None  # None: not known, as in files of format 2.0
+    solved: np.ndarray | None = (
+        None  # positives of each item when `partial_fit` last solved it, [n]
+    )
 
 
 def write(path: str | os.PathLike, contents: Contents) -> None:
@@ -65,6 +71,8 @@ def write(path: str | os.PathLike, contents: Contents) -> None:
     }
     if train.confidence is not None:
         tensors["train_confidence"] = np.asarray(train.confidence)
+    if contents.solved is not None:
+        tensors["item_counts_solved"] = contents.solved.astype(np.int64)
     tensors |= _packed("user_ids", train.user_ids) | _packed("item_ids", train.item_ids)
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     metadata = {
@@ -74,6 +82,8 @@ def write(path: str | os.PathLike, contents: Contents) -> None:
         "params": json.dumps(contents.params),
         "training": json.dumps(contents.training),
     }
+    if contents.constants is not None:
+        metadata["constants"] = json.dumps(contents.constants.numbers())
     metadata["sha256"] = _digest(tensors, metadata)
     with atomic.beside(path) as temporary, temporary.open("wb") as file:
         _write_safetensors(file, tensors, metadata)
@@ -119,9 +129,14 @@ def read(path: str | os.PathLike) -> Contents:
         params, training = (dict(json.loads(metadata[name])) for name in ("params", "training"))
         factors = Factors(*(host.put(tensors[f"{side}_factors"]) for side in ("user", "item")))
         train = _interactions(tensors, factors)
+        numbers = json.loads(metadata.get("constants", "null"))
+        constants = None if numbers is None else Constants.of(numbers, train)
+        solved = tensors.get("item_counts_solved")
+        if solved is not None and solved.shape != (train.num_items,):
+            raise ValueError(f"{solved.shape} counts of solved items for {train.num_items} items")
     except UNSOUND as error:
         raise ModelFileError(f"{path} is not a whole model: {error!r}") from error
-    return Contents(factors, train, params, training, by)
+    return Contents(factors, train, params, training, by, constants, solved)
 
 
 def _check_format(path: str | os.PathLike, metadata: dict[str, str]) -> str:

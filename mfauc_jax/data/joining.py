@@ -1,0 +1,129 @@
+"""Further positives over the users and items of a training set: of new users, of known users, or both added to it."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from mfauc_jax.data import ids, interactions, reading
+from mfauc_jax.data.interactions import Interactions
+
+
+def over_items(data: Any, X: Interactions, unknown: str = "raise") -> Interactions:
+    """The positives of other users, over the items of X.
+
+    Args:
+        data: anything that `Interactions.of` reads.
+        X: the training set.
+        unknown: "raise" raises if X lacks the item of a positive; "skip" leaves such positives out, and one warning
+            counts them. A user may be left without a positive.
+    """
+    ids.check_unknown(unknown, "raise", "skip")
+    new, (_, n) = over_another(data), X.shape
+    if new.item_ids is None and new.num_items != n:
+        raise ValueError(
+            f"the matrix has {new.num_items} columns, one per item, but there are {n} items"
+        )
+    items, is_known = np.arange(n), np.ones(n, bool)
+    if new.item_ids is not None:
+        items, is_known = ids.known("item", X.item_ids, new.item_ids, n)
+    rows, columns, lengths = new.on_host()
+    keep = is_known[columns]
+    if not keep.all():
+        lost = new.item_ids[np.unique(columns[~keep])]  # type: ignore[index]
+        if unknown == "raise":
+            ids.places("item", X.item_ids, lost, n)
+        message = f"left out {(~keep).sum()} of {len(keep)}, training does not know {ids.counted(len(lost), 'item')}"
+        empty = int(((np.bincount(rows[keep], minlength=len(lengths)) == 0) & (lengths > 0)).sum())
+        none_left = (
+            [f"u = 0 for {ids.counted(empty, 'user')} without a known item"] if empty else []
+        )
+        reading.warn("positives of new users", [message, *none_left])
+    shape, users = (new.num_users, n), np.arange(new.num_users)
+    return ids.moved(new, users, items, shape, new.user_ids, X.item_ids, keep)
+
+
+def over_another(data: Any) -> Interactions:
+    """`Interactions.of` for positives over a catalogue that is known already.
+
+    Their own columns are only the items that occur in them: a user with all of these is nothing to warn about.
+    """
+    token = reading.OVER_ANOTHER.set(True)
+    try:
+        return Interactions.of(data)
+    finally:
+        reading.OVER_ANOTHER.reset(token)
+
+
+def of_known_users(data: Any, X: Interactions, unknown: str = "raise") -> Interactions:
+    """The positives of users whom X knows, with ids of their own; the items may be any.
+
+    Args:
+        data: anything that `Interactions.of` reads.
+        X: the training set.
+        unknown: "raise" raises if X lacks a user; "skip" leaves such users out, and one warning counts them.
+    """
+    ids.check_unknown(unknown, "raise", "skip")
+    new, m = over_another(data), X.num_users
+    wanted = ids.of(new, "user")
+    if unknown == "raise":
+        ids.places("user", X.user_ids, wanted, m)
+    _, is_known = ids.known("user", X.user_ids, wanted, m)
+    if not is_known.any():
+        raise ValueError(ids.unknown_ids("user", wanted) + "; none is left")
+    ids.without_unknown(wanted, is_known)
+    kept = new.take(np.flatnonzero(is_known))
+    return (
+        kept if kept.user_ids is not None else dataclasses.replace(kept, user_ids=wanted[is_known])
+    )
+
+
+def rows_of(new: Interactions, X: Interactions) -> np.ndarray:
+    """The rows of X of the users of `new` with a positive; X knows them all."""
+    occurring = ids.of(new, "user")[np.diff(np.asarray(new.indptr)) > 0]
+    return ids.places("user", X.user_ids, occurring, X.num_users)
+
+
+def columns_of(new: Interactions, X: Interactions) -> np.ndarray:
+    """The columns of X of the items of `new` with a positive; X knows them all."""
+    occurring = ids.of(new, "item")[np.unique(np.asarray(new.indices))]
+    return ids.places("item", X.item_ids, occurring, X.num_items)
+
+
+def joined(X: Interactions, data: Any) -> Interactions:
+    """X with further positives; unseen users and items come after the known ones."""
+    new = over_another(data)
+    users, user_ids, m = _extended("user", X.user_ids, new.user_ids, *_sizes(X, new, 0))
+    items, item_ids, n = _extended("item", X.item_ids, new.item_ids, *_sizes(X, new, 1))
+    rows = np.concatenate([X.on_host()[0], users[new.on_host()[0]]])
+    columns = np.concatenate([np.asarray(X.indices), items[np.asarray(new.indices)]])
+    confidence = None
+    if X.confidence is not None or new.confidence is not None:
+        parts = (
+            np.ones(Y.nnz) if Y.confidence is None else np.asarray(Y.confidence) for Y in (X, new)
+        )
+        confidence = np.concatenate(list(parts))
+    both = interactions.merged(rows, columns, (m, n), confidence)
+    return dataclasses.replace(both, user_ids=user_ids, item_ids=item_ids)
+
+
+def _sizes(X: Interactions, new: Interactions, axis: int) -> tuple[int, int]:
+    return X.shape[axis], new.shape[axis]
+
+
+def _extended(kind: str, names, new_names, size: int, new_size: int):
+    """The positions of the new rows, all ids, and the number of positions after the extension."""
+    if names is None:
+        wanted = np.arange(new_size) if new_names is None else new_names
+        if not np.issubdtype(wanted.dtype, np.integer) or wanted.min() < 0:
+            raise TypeError(f"{kind} {wanted[0]!r} is not a position: fit was given no ids")
+        return wanted, None, max(size, int(wanted.max()) + 1)
+    if new_names is None:
+        raise TypeError(f"fit was given {kind} ids: give the new positives with ids, too")
+    if (names.dtype.kind == "U") != (new_names.dtype.kind == "U"):
+        raise TypeError(f"{kind} ids are {names.dtype}, not {new_names.dtype}")
+    positions, is_known = ids.search(kind, names, new_names)
+    unseen = new_names[~is_known]
+    positions = np.where(is_known, positions, 0)
+    positions[~is_known] = len(names) + np.arange(len(unseen))
+    return positions, np.concatenate([names, unseen]), len(names) + len(unseen)

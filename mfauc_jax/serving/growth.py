@@ -1,0 +1,284 @@
+"""Growth after the fit: users folded in, items folded in, and further positives, from the fitted factors."""
+
+import dataclasses
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from mfauc_jax._core import host
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.data import ids, joining
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.problem import Constants, Problem
+from mfauc_jax.serving import explanation, fold_in, fold_in_items
+from mfauc_jax.serving.answers import Recommender
+from mfauc_jax.serving.explanation import Explanation
+from mfauc_jax.solvers import Gaussian, base
+from mfauc_jax.training import loop
+from mfauc_jax.training.loop import Fitted
+
+TURNS = 2  # how often `partial_fit` solves the touched users and items
+GROWTH = 0.05  # an item is solved once a twentieth of its positives came after it was solved last
+
+
+class Growing(Recommender):
+    """The methods of a model that is fitted by minimising a `Problem`, and can take in what came after the fit."""
+
+    # what the model has besides: its fields, and what `_keep` keeps
+    loss: Any
+    weighting: Any
+    weights: Any
+    penalty: Any
+    start: Any
+    seed: int
+    chosen_solver: Any
+    history_: list[dict]
+    folded_from_: Interactions | None
+    _known: tuple | None  # X, the rules and their constants, as from `_constants`
+    _solved: np.ndarray | None  # as from `_solved_at`; None: all items were solved with `train_`
+    problem: Any
+    fit: Any
+    _keep: Any
+    _is_absent: Any
+    _refuse_folded: Any
+
+    def fold_in(self, X_new: Any, *, unknown: str = "skip") -> Any:
+        """A model of users who were not in training: it computes their u from their positives and keeps the items.
+
+        `recommend`, `predict`, `evaluate` and the other methods of the returned model answer for the new users and
+        leave out their positives as seen. `fold_in_gap_` bounds how far the objective of each u is above its minimum
+        (see `fold_in.fold_in`). This model is not changed.
+
+        Args:
+            X_new: what `fit` takes, over the same items: with ids if `fit` was given ids, else with as many columns.
+            unknown: "skip" leaves out positives whose item was not in training, and one warning counts them; "raise"
+                raises. A user without a known item gets u = 0, and scores of 0.
+        """
+        V, X = self._fitted().V, self.folded_from_ or self.train_
+        new = joining.over_items(X_new, X, unknown)
+        U, gap = np.zeros((new.num_users, V.shape[1]), V.dtype), np.zeros(new.num_users)
+        if new.nnz:  # else no user has a known item
+            U, gap = self._solve_users(X, V, new, self._constants(X))
+        fitted = Fitted(Factors(jax.device_put(U), V), [], "folded in")
+        folded = dataclasses.replace(self)._keep(new, fitted, X, gap)  # pyright: ignore
+        folded._known = self._known
+        return folded
+
+    def _solve_users(self, X: Interactions, V, new: Interactions, constants: Constants | None):
+        """u of each user of `new`, given V, with the constants of the training set X, if its penalty has such."""
+        problem, share = self._problem_of_users(X, new, constants)
+        return fold_in.fold_in(problem.objective, V, new, problem.weights, usable_share=share)
+
+    def _problem_of_users(
+        self, X: Interactions, new: Interactions, constants: Constants | None
+    ) -> tuple[Problem, float]:
+        """The problem of other users than those of X, with X's constants, and X's share of usable users."""
+        if constants is not None:
+            rules = self.loss, self.weighting, self.weights, self.penalty
+            share, problem = constants.usable_share, Problem.of(new, *rules, constants=constants)
+        else:
+            whole = self.problem(X)
+            share, problem = whole.usable_share, whole.of_users(new)
+        last = self.chosen_solver.stages(problem.objective)[-1]
+        return dataclasses.replace(problem, objective=last), share
+
+    def explain(self, user: Any, item: Any) -> Explanation:
+        """Why an item has its score: what each of the user's own positives adds to it, the largest first.
+
+            items, contributions, score, rest = model.explain(user, item)
+
+        The contributions and `rest` sum to `predict(user, item)`. u is the solution of a linear system in the user's
+        positives for the square loss, and of the last Newton step for another convex loss (`explanation`). `rest` is
+        what is missing: next to nothing after `fold_in`, where u is the minimum, and a little for a user of `fit`,
+        whose items moved after the user was solved.
+
+        Args:
+            user: one id, as `fit` or `fold_in` was given it.
+            item: one id.
+        """
+        X, train, (U, V) = self._train, self.folded_from_ or self._train, self._fitted()
+        (i,) = ids.places("user", X.user_ids, ids.requested(user, X.user_ids), X.num_users)
+        (j,) = ids.places("item", X.item_ids, ids.requested(item, X.item_ids), X.num_items)
+        own, (u, V) = X.take(np.array([i])), (np.asarray(U)[i], np.asarray(V))
+        score, positives = float(u @ V[j]), np.asarray(own.indices)
+        contributions = np.zeros(len(positives))
+        if 0 < len(positives) < X.num_items:
+            problem, share = self._problem_of_users(train, own, self._constants(train))
+            explanation.check(problem.objective)
+            parts = explanation.split(problem.objective, V, own, problem.weights, u, share)
+            contributions = V[j] @ parts
+        order = np.argsort(-contributions, kind="stable")
+        named = ids.names(X.item_ids, positives[order])
+        return Explanation(named, contributions[order], score, score - float(contributions.sum()))
+
+    def _constants(self, X: Interactions) -> Constants | None:
+        """What fold-in needs of the training set X, computed once for these weights and this penalty."""
+        rules = self.weights, self.penalty
+        if self._known is None or self._known[0] is not X or self._known[1] != rules:
+            self._known = X, rules, self.problem(X).constants()
+        return self._known[2]
+
+    def _warm_up_fold_in(self) -> tuple[int, ...]:
+        """Fold in one user of training for each program that fold-in has; the numbers of their positives."""
+        if self._is_absent() or not self._train.nnz:
+            return ()
+        lengths = np.diff(np.asarray(self._train.indptr))
+        widths = np.where(lengths > 0, fold_in.padded_lengths(lengths), 0)
+        chosen = [int(np.argmax(widths == width)) for width in np.unique(widths[widths > 0])]
+        for i in chosen:
+            self.fold_in(self._train.take(np.array([i])))
+        return tuple(int(lengths[i]) for i in chosen)
+
+    def fold_in_items(self, X_new: Any, *, unknown: str = "skip") -> Any:
+        """A model with further items: it computes their v_j from their positives and the fitted U, which stays.
+
+        v_j minimises the fitted objective while U and all other items are fixed (`fold_in_items.solve`): for an item
+        that many users have, nearly what a refit gives; for an item that one user has, next to that user's other items.
+        `recommend` of the returned model ranks the new items among the others. This model is not changed.
+
+        Only for the square loss with φ = identity, where v_j is one k × k system; for other losses use `partial_fit`.
+
+        Args:
+            X_new: positives of known users and new items, in any form that `fit` takes: with ids if `fit` was given
+                ids, else a matrix with further columns. Known items with further positives are solved anew.
+            unknown: "skip" leaves out positives of users who were not in training, and one warning counts them;
+                "raise" raises.
+        """
+        self._refuse_folded("add items to")
+        train, (U, V) = self._train, self._fitted()
+        new = joining.of_known_users(X_new, train, unknown)
+        X = joining.joined(train, new)
+        problem = self._last_problem(X)
+        if not fold_in_items.is_quadratic(problem.objective):
+            raise ValueError(
+                f"items are folded in for the square loss with φ = identity, not for {self.loss.name} with "
+                f"{self.weighting.name}: use partial_fit"
+            )
+        V = host.joined(V, np.zeros((X.num_items - len(V), V.shape[1])))
+        factors = _items_solved(problem, Factors(U, V), joining.columns_of(new, X))
+        grown = dataclasses.replace(self)  # pyright: ignore
+        grown._keep(X, Fitted(factors, self.history_, "folded in"))
+        grown._known = X, (self.weights, self.penalty), problem.constants()
+        return grown
+
+    def _last_problem(self, X: Interactions) -> Problem:
+        """The problem of X, with the objective that a fit ends with."""
+        problem = self.problem(X)
+        last = self.chosen_solver.stages(problem.objective)[-1]
+        return dataclasses.replace(problem, objective=last)
+
+    def partial_fit(
+        self, X_new: Any, iterations: int | None = None, *, progress: bool | None = None
+    ) -> Any:
+        """Continue from the present factors with further positives, users and items.
+
+        New users and items come after the known ones. By default only the users and items of X_new move: their u_i and
+        v_j are solved exactly, in turns and twice, as `fold_in` and `fold_in_items` do, and everybody else stays. An
+        item that many users have waits until a twentieth of its positives is new. This takes a fraction of a fit. It
+        needs the square loss with φ = identity, and one process; otherwise 2 `iterations` are run.
+
+        With `iterations`, the solver goes on over old and new positives together, which moves every factor a little.
+        Then a new item starts with a Gaussian v_j, as in `fit`, and a new user with the u_i of `fold_in`. On a model
+        without factors this method is `fit`.
+
+        Args:
+            X_new: the positives to add, with ids if `fit` was given ids.
+            iterations: number of iterations of the solver, each one pass over all positives; None: only what X_new
+                touches.
+            progress: whether to show a progress bar of the iterations; None: on a terminal only.
+        """
+        if not hasattr(self, "factors_"):
+            return self.fit(X_new, progress=progress)
+        self._refuse_folded("go on from")
+        new = joining.over_another(X_new)
+        X = joining.joined(self.train_, new)
+        problem = self._last_problem(X)
+        constants = problem.constants()
+        alone = jax.process_count() == 1
+        if iterations is None and alone and fold_in_items.is_quadratic(problem.objective):
+            users, items = joining.rows_of(new, X), joining.columns_of(new, X)
+            counts, before = _item_counts(X), self._solved_at(X.num_items)
+            items = items[counts[items] - before[items] >= GROWTH * counts[items]]
+            fitted, solved_at = self._update(problem, constants, users, items), before
+            solved_at[items] = counts[items]
+        else:
+            fitted, solved_at = self._go_on(problem, constants, iterations or 2, progress), None
+        history = loop.continued(self.history_, fitted.history)
+        self._keep(X, fitted._replace(history=history))
+        self._known, self._solved = (X, (self.weights, self.penalty), constants), solved_at
+        return self
+
+    def _solved_at(self, num_items: int) -> np.ndarray:
+        """How many positives each item had when its v_j was solved last, [n]; 0 for new items."""
+        known = _item_counts(self.train_) if self._solved is None else self._solved
+        return np.concatenate([known, np.zeros(num_items - len(known), known.dtype)])
+
+    def _update(
+        self, problem: Problem, constants: Constants | None, users: np.ndarray, items: np.ndarray
+    ) -> Fitted:
+        """u_i of `users` and v_j of `items` solved in turns; new items first, from the users who are known."""
+        X, history, begun = problem.X, [], time.perf_counter()
+        (m, n), k = map(len, self.factors_), self.factors_.V.shape[1]
+        zeros = (np.zeros((size, k)) for size in (X.num_users - m, X.num_items - n))
+        factors = Factors(*(host.joined(F, Z) for F, Z in zip(self.factors_, zeros, strict=True)))
+        fresh = items[items >= n]
+        for turn in range(TURNS):
+            before = factors
+            if turn == 0:
+                factors = _items_solved(problem, factors, fresh)
+            folded = self._solve_users(X, factors.V, X.take(users), constants)
+            factors = factors._replace(U=_replaced(factors.U, users, folded.U))
+            factors = _items_solved(problem, factors, items)
+            moved = sum(
+                ((np.asarray(a) - np.asarray(b)) ** 2).sum()
+                for a, b in zip(factors, before, strict=True)
+            )
+            size = sum((np.asarray(a) ** 2).sum() for a in factors)
+            record = {"iteration": turn + 1, "step_size": float(np.sqrt(moved / (size + 1e-30)))}
+            history.append(record | {"seconds": time.perf_counter() - begun})
+        return Fitted(factors, history, "iterations")
+
+    def _go_on(
+        self, problem: Problem, constants: Constants | None, iterations: int, progress: bool | None
+    ) -> Fitted:
+        """Further iterations of the solver over all positives."""
+        X, (U, V) = problem.X, self.factors_
+        m, n = len(U), len(V)
+        key_start, key_fit = jax.random.split(
+            jax.random.fold_in(jax.random.key(self.seed), len(self.history_))
+        )
+        scale = self.start.scale if isinstance(self.start, Gaussian) else Gaussian().scale
+        drawn = base.gaussian(key_start, 1, X.num_items, V.shape[1], scale)
+        V = host.joined(V, np.asarray(drawn.V)[n:])
+        if X.num_users > m:
+            new = X.take(np.arange(m, X.num_users))
+            U = host.joined(U, self._solve_users(X, V, new, constants).U)
+        return loop.fit(
+            key_fit,
+            self.chosen_solver.for_update(),
+            problem,
+            Factors(U, V),
+            iterations=iterations,
+            progress=progress,
+        )
+
+
+def _items_solved(problem: Problem, factors: Factors, items: np.ndarray) -> Factors:
+    """The factors with the v_j of some items solved."""
+    if not len(items):
+        return factors
+    solved = fold_in_items.solve(problem, factors, items)
+    return factors._replace(V=_replaced(factors.V, items, solved))
+
+
+def _item_counts(X: Interactions) -> np.ndarray:
+    return np.bincount(np.asarray(X.indices), minlength=X.num_items)
+
+
+def _replaced(F: Any, rows: np.ndarray, values: np.ndarray) -> Any:
+    """F with other values in some rows, on the device."""
+    F = np.array(F)
+    F[rows] = values
+    return host.put(F)
