@@ -244,7 +244,7 @@ class MFAUC(Recommender, Declared):
             U = host.joined(U, self._solve_users(X, V, new)[0])
         problem, solver = self.problem(X), self.chosen_solver
         last = solver.stages(problem.objective)[-1]
-        problem = dataclasses.replace(problem, objective=last)
+        problem = problem.minimising(last)
         fitted = loop.fit(
             key_fit,
             solver.for_update(),

@@ -67,6 +67,10 @@ class Problem:
         reg, spread = penalty.of(self.X, self.weights, new=(new, pairs))
         return Problem(new, pairs, self.objective._replace(reg=reg, spread=spread), self.rules)
 
+    def minimising(self, objective: Objective) -> "Problem":
+        """The same data and weights with another objective, such as a stage of a continuation."""
+        return dataclasses.replace(self, objective=objective)
+
     @property
     def usable_share(self) -> float:
         """The share of users with a usable pair: the risk is divided by their number, the penalty by m."""
