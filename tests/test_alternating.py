@@ -13,7 +13,7 @@ from mfauc_jax.data import ragged
 from mfauc_jax.objective import equation, exact, weightings
 from mfauc_jax.objective.penalties import Reg
 from mfauc_jax.objective.weights import Weights
-from mfauc_jax.solvers import alternating, base, sweeps
+from mfauc_jax.solvers import base, sweeps
 
 RNG = np.random.default_rng(0)
 DENSE = RNG.random((12, 15)) < 0.35

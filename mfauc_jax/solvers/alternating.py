@@ -26,7 +26,7 @@ from mfauc_jax.objective.penalties import Reg
 from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import base, sweeps
 from mfauc_jax.solvers import mesh as meshes
-from mfauc_jax.solvers.mesh import Layout
+from mfauc_jax.solvers.mesh import Devices, Layout
 from mfauc_jax.solvers.sweeps import Data
 
 BUDGET = 2**13  # positives per chunk: their gathered factors take 2 MB in float32 at k = 64
@@ -85,7 +85,7 @@ class Alternating(base.Solver):
             *(layout.users(host.floats(a)) for a in (w, 1 / np.asarray(weights.neg_mass))),
             *(layout.items(host.floats(a)) for a in (b, weight)),
             *(layout.whole(host.floats(number)) for number in counts),
-            layout.mesh,
+            Devices(layout.mesh),
         )
 
     def seen_by_step(self, problem: Problem) -> Objective:
@@ -109,7 +109,8 @@ class Alternating(base.Solver):
         """The factors without the padding."""
         U, V = state.average
         if jax.tree.leaves(state.extra):
-            U, V = meshes.joined(U, meshes.on_host(state.extra)), meshes.on_host(V)
+            U = jax.device_put(meshes.joined(U, meshes.on_host(state.extra)))
+            V = jax.device_put(meshes.on_host(V))
         return Factors(*(host.cut(F, len(G)) for F, G in zip((U, V), like, strict=True)))
 
     def portable(self, problem: Problem, state: base.State) -> base.State:
@@ -125,11 +126,12 @@ class Alternating(base.Solver):
 
     def placed(self, problem: Problem, state: base.State) -> base.State:
         """The inverse of `portable`."""
-        if self.mesh(problem.X).size == 1:
+        layout = self._tiling(problem.X)[1]
+        if layout.mesh.size == 1:
             return state
         U, V = map(meshes.on_host, state.factors)
         begun = self.init(problem, Factors(meshes.own(U, problem.X.num_users), V))
-        return begun._replace(iteration=begun.iteration + state.iteration)
+        return begun._replace(iteration=layout.whole(meshes.on_host(state.iteration)))
 
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
         """One sweep: all of U, then V. `key` is not used."""

@@ -57,8 +57,13 @@ class Gaussian(Start):
     scale: float = number(0.1, above=0, swept=False, help="standard deviation")
 
     def draw(self, key, X, rank) -> Factors:
-        """Independent N(0, scale²) entries."""
-        return gaussian(key, *X.shape, rank, self.scale)
+        """Independent N(0, scale²) entries; several processes draw the rows of all users, and keep their own."""
+        counts = host.everyone(np.int32(X.num_users)).ravel()
+        whole = gaussian(key, int(counts.sum()), X.num_items, rank, self.scale)
+        if len(counts) == 1:
+            return whole
+        first = int(counts[: jax.process_index()].sum())
+        return whole._replace(U=jax.device_put(np.asarray(whole.U)[first : first + X.num_users]))
 
 
 class Svd(Start):

@@ -1,5 +1,6 @@
 """A mesh of devices, of one process or of many: users are split over it, everything else is on every device."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -41,6 +42,14 @@ def on_mesh(
         return local[low - first : high - first]
 
     return jax.make_array_from_callback(shape, NamedSharding(mesh, spec), part)
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """The mesh that data are on, as a part of them that shapes the program."""
+
+    mesh: Mesh
 
 
 class Layout(NamedTuple):

@@ -9,13 +9,11 @@ With φ = tanh, each positive's exact loss C_ip gives its weight φ′(C_ip). φ
 and the objective still never rises.
 """
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from mfauc_jax._core.factors import Factors
@@ -23,14 +21,10 @@ from mfauc_jax.data.ragged import Tiles
 from mfauc_jax.objective import weightings
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import Reg, by_row
-from mfauc_jax.solvers.mesh import AXIS, SPLIT, WHOLE
-
-SPLIT_FIELDS = ("users", "user", "inverse")  # of `Data`: what is split over the devices
+from mfauc_jax.solvers.mesh import AXIS, SPLIT, WHOLE, Devices
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Data:
+class Data(NamedTuple):
     """The rows of X in tiles, with the g and b of their positives, and the other numbers that a sweep reads.
 
     There are M ≥ m users and N ≥ n items, sizes from a grid, so that data of similar size share one program. Padding
@@ -45,7 +39,7 @@ class Data:
     num_users: Float[Array, ""]  # m
     num_items: Float[Array, ""]  # n
     num_usable: Float[Array, ""]  # m₊
-    mesh: Mesh = dataclasses.field(metadata={"static": True})
+    devices: Devices
 
 
 def _totals(chunk: Tiles, *values):
@@ -144,12 +138,12 @@ def sweep(
 ) -> Factors:
     """All of U for fixed V, then a few conjugate-gradient steps on V from the present V, on all devices of the data."""
     args = objective, factors, data, user_steps, item_steps
-    if data.mesh.size == 1:
+    if data.devices.mesh.size == 1:
         return _sweep(*args)
     rows = Factors(SPLIT, WHOLE)
     specs = (_specs(objective), rows, _specs_of_data(data), WHOLE, WHOLE)
     sharded = jax.shard_map(
-        _sweep, mesh=data.mesh, in_specs=specs, out_specs=rows, check_vma=False
+        _sweep, mesh=data.devices.mesh, in_specs=specs, out_specs=rows, check_vma=False
     )
     return sharded(*args)
 
@@ -167,8 +161,9 @@ def _specs(objective: Objective) -> Objective:
 
 
 def _specs_of_data(data: Data) -> Data:
-    users = {name: jax.tree.map(lambda _: SPLIT, getattr(data, name)) for name in SPLIT_FIELDS}
-    return dataclasses.replace(jax.tree.map(lambda _: WHOLE, data), **users)
+    tiles = jax.tree.map(lambda _: SPLIT, data.users)
+    everywhere = jax.tree.map(lambda _: WHOLE, data)
+    return everywhere._replace(users=tiles, user=SPLIT, inverse=SPLIT)
 
 
 def _sweep(
@@ -191,7 +186,7 @@ def _sweep(
     tilts = not isinstance(objective.weighting, weightings.Identity)
 
     def over_devices(sums):
-        return sums if data.mesh.size == 1 else jax.lax.psum(sums, AXIS)
+        return sums if data.devices.mesh.size == 1 else jax.lax.psum(sums, AXIS)
 
     def gradient(V, target, before: _Pass):
         centred = V - (b @ V / b.sum())[None, :]  # Σ b v = 0; margins do not change
