@@ -1,5 +1,10 @@
 """The alternating route on 1, 2 and 4 devices, and across processes: the same factors, whatever the layout."""
 
+import logging
+import os
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -7,7 +12,17 @@ from processes import matrix
 from test_distributed import finish, start
 from toys import quiet, random_factors
 
-from mfauc_jax import MFAUC, Alternating, Checkpoints, Problem, Watch, evaluate, selection
+from mfauc_jax import (
+    MFAUC,
+    Alternating,
+    Checkpoints,
+    Problem,
+    Watch,
+    evaluate,
+    selection,
+    use_cores,
+)
+from mfauc_jax._core import cores
 from mfauc_jax.data import ragged, splits
 from mfauc_jax.objective import equation, weightings
 from mfauc_jax.objective.penalties import Reg
@@ -131,6 +146,33 @@ def test_what_surrounds_a_fit_is_the_same_on_four_devices():
         ends.append((model.factors_, values + [row["mean"] for row in found.means()]))
     close(ends[1][0], ends[0][0], 1e-9)
     np.testing.assert_allclose(ends[1][1], ends[0][1], rtol=1e-9)
+
+
+def test_cores_are_one_call(caplog, monkeypatch):
+    """Kills: a call that comes too late and says nothing, cores counted beyond the process's own, a silent idle core."""
+    assert use_cores(4) == 4  # what JAX has started with
+    with pytest.raises(RuntimeError, match="started with 4 CPU devices, and use_cores.3. comes"):
+        use_cores(3)
+    with pytest.raises(ValueError, match="cores = 0 must be ≥ 1"):
+        use_cores(0)
+    assert 1 <= cores.count() <= len(os.sched_getaffinity(0))
+    monkeypatch.setenv("NPROC", "1")
+    assert cores.count() == 1
+    code = (
+        "import mfauc_jax as mf, jax; print(mf.use_cores(3), mf.use_cores(3), len(jax.devices()))"
+    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True)
+    assert done.stdout.split() == [b"3", b"3", b"3"]
+    monkeypatch.setattr(alternating, "PER_DEVICE", X.nnz // 6)
+    for cores_here, lines in ((6, 1), (4, 0)):
+        caplog.clear()
+        monkeypatch.setattr(cores, "count", lambda count=cores_here: count)
+        with caplog.at_level(logging.INFO, "mfauc_jax"):
+            MFAUC(4, solver=Alternating(1)).fit(X)
+        said = [r.getMessage() for r in caplog.records if "cores" in r.getMessage()]
+        assert len(said) == lines
+    assert not said
 
 
 TOGETHER = 1e-9

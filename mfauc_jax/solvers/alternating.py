@@ -8,6 +8,7 @@ device; its gradient and the Gram matrix of U are sums over users, so each devic
 devices per step on V completes them.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from mfauc_jax._core import host, programs
+from mfauc_jax._core import cores, host, programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import count, size
 from mfauc_jax.data import ragged
@@ -29,6 +30,7 @@ from mfauc_jax.solvers import mesh as meshes
 from mfauc_jax.solvers.mesh import Devices, Layout
 from mfauc_jax.solvers.sweeps import Data
 
+LOG = logging.getLogger("mfauc_jax")
 BUDGET = 2**13  # positives per chunk: their gathered factors take 2 MB in float32 at k = 64
 PER_DEVICE = 2**15  # positives for which one more device pays
 
@@ -72,9 +74,21 @@ class Alternating(base.Solver):
         tiling = ragged.tiling(X, BUDGET, len(mesh.local_devices))
         return tiling, Layout(mesh, tiling.rows, tiling.size)
 
+    def _say_if_idle(self, X: Interactions) -> None:
+        """Say in one line how to use cores that this fit leaves idle, if any."""
+        wanted = min(cores.count() // jax.process_count(), X.nnz // PER_DEVICE)
+        used = jax.local_device_count()
+        if self.devices is None and jax.default_backend() == "cpu" and used < wanted:
+            LOG.info(
+                "this fit uses %d of %d cores: call mfauc_jax.use_cores() before any array exists",
+                used,
+                wanted,
+            )
+
     def prepare(self, problem: Problem) -> Data:
         """The rows in tiles, with the weights that a sweep reads."""
         X, weights = problem.X, problem.weights
+        self._say_if_idle(X)
         tiling, layout = self._tiling(X)
         rows, items, _ = X.on_host()
         w, g, b = (np.asarray(a) for a in (weights.user, weights.g, weights.b))
