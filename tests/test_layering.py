@@ -112,7 +112,7 @@ def test_no_module_without_a_subject(package):
     assert not {path.stem for path in sources(package)} & vague
 
 
-def test_fit_crosses_seventeen_modules_at_most():
+def test_fit_crosses_eighteen_modules_at_most():
     """What a reader opens to follow `MFAUC().fit(X)` on data that were read before."""
     crossed = set()
 
@@ -129,7 +129,7 @@ def test_fit_crosses_seventeen_modules_at_most():
         model.fit(X)
     finally:
         sys.setprofile(None)
-    assert len(crossed) <= 17, sorted(crossed)
+    assert len(crossed) <= 18, sorted(crossed)
 
 
 def test_files_are_one_room_each():

@@ -37,7 +37,7 @@ def use_cores(cores: int | None = None) -> int:
         present = jax.local_device_count("cpu")
         if present != cores:
             raise RuntimeError(
-                f"JAX has started with {present} CPU devices, and use_cores({cores}) comes too late: call it before any "
-                f"array exists, or start Python with JAX_NUM_CPU_DEVICES={cores}"
+                f"JAX has started with {present} CPU devices, and use_cores({cores}) comes too late: call it before "
+                f"any array exists, or start Python with JAX_NUM_CPU_DEVICES={cores}"
             ) from error
     return cores

@@ -81,7 +81,7 @@ class Weights(Settings):
         num_users = total(train.num_users)
         frequency = item_counts / num_users  # p̂
         confidence = 1.0 if X.confidence is None else np.asarray(X.confidence, np.float64)
-        a = (np.maximum(item_counts, 1) / num_users)[items] ** tau * confidence
+        a = ((np.maximum(item_counts, 1) / num_users) ** tau)[items] * confidence
         with np.errstate(divide="ignore"):
             b = (1.0 - frequency) ** tau_neg
         b = np.where(np.isfinite(b), b, 0.0)  # an item with p̂ = 1 is a positive of every user
@@ -94,7 +94,8 @@ class Weights(Settings):
             raise ValueError(
                 "no user has both a positive and a negative item, so there is nothing to rank"
             )
-        train_powers = train.on_host()[2][_usable(train, b)].astype(float) ** user_power
+        usable_train = usable if train is X else _usable(train, b)
+        train_powers = train.on_host()[2][usable_train].astype(float) ** user_power
         mean = total(train_powers.sum()) / total(len(train_powers))
 
         uniform = tau == 0 and X.confidence is None

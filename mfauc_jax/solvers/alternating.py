@@ -25,7 +25,7 @@ from mfauc_jax.objective import losses
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import Reg
 from mfauc_jax.problem import Problem
-from mfauc_jax.solvers import base, sweeps
+from mfauc_jax.solvers import base, range_finder, sweeps
 from mfauc_jax.solvers import mesh as meshes
 from mfauc_jax.solvers.mesh import Devices, Layout
 from mfauc_jax.solvers.sweeps import Data
@@ -43,9 +43,12 @@ class Alternating(base.Solver):
 
     quick = True
     in_processes = True
-    iterations: int = count(9, least=1, identity=False, help="T, sweeps over all of U and V")
-    user_steps: int = count(4, least=1, help="conjugate-gradient steps on each u_i per sweep")
+    iterations: int = count(4, least=1, identity=False, help="T, sweeps over all of U and V")
+    user_steps: int = count(2, least=1, help="conjugate-gradient steps on each u_i per sweep")
     item_steps: int = count(2, least=1, help="conjugate-gradient steps on V per sweep")
+    passes: int = count(
+        2, least=0, help="passes of a range finder that make a Gaussian start spectral; 0: none"
+    )
     devices: int | None = size(
         None,
         optional=True,
@@ -73,6 +76,21 @@ class Alternating(base.Solver):
         mesh = self.mesh(X)
         tiling = ragged.tiling(X, BUDGET, len(mesh.local_devices))
         return tiling, Layout(mesh, tiling.rows, tiling.size)
+
+    def start(self, start: base.Start, key, X: Interactions, rank: int) -> Factors:
+        """Of a Gaussian start the singular vectors that V leads to, and U = 0; another start as it is."""
+        if not isinstance(start, base.Gaussian) or not self.passes:
+            return super().start(start, key, X, rank)
+        tiling, layout = self._tiling(X)
+        usable = X.on_host()[2] < X.num_items  # a user who has everything tells nothing
+        tiles = ragged.tiles(X, tiling, usable[X.on_host()[0]], put=layout.split)
+        width = rank + range_finder.OVERSAMPLE + rank % 2  # an even number
+        V = base.gaussian(key, 0, X.num_items, width, start.scale).V
+        found = range_finder.singular_vectors(
+            layout.items(V), tiles, Devices(layout.mesh), self.passes
+        )
+        V = jax.device_put(meshes.on_host(found)[: X.num_items, :rank])
+        return Factors(host.floats(np.zeros((X.num_users, rank))), V)
 
     def _say_if_idle(self, X: Interactions) -> None:
         """Say in one line how to use cores that this fit leaves idle, if any."""

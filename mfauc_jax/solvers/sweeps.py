@@ -42,7 +42,7 @@ class Data(NamedTuple):
     devices: Devices
 
 
-def _totals(chunk: Tiles, *values):
+def totals(chunk: Tiles, *values):
     """The sums of each of `values`, [c, …], over the tiles of each system of a chunk."""
     count, widths = chunk.rows.shape[0], np.cumsum([v.shape[1] for v in values])[:-1]
     joined = jnp.concatenate(values, 1)
@@ -87,7 +87,7 @@ def _tilted(objective: Objective, chunk: Tiles, local: _Local, u, v, second):
     if isinstance(objective.weighting, weightings.Identity):
         return local.g
     s = _scores(chunk, u, v)
-    mean, positives = _totals(
+    mean, positives = totals(
         chunk, *((local.b * s**power).sum(1, keepdims=True) for power in (1, 2))
     )
     mean, square = -mean, ((u @ second) * u).sum(1, keepdims=True) - positives
@@ -104,10 +104,10 @@ def _solve_users(objective: Objective, chunk: Tiles, local: _Local, u, v, second
     """
 
     def weighted(*cs):  # Σ_p c_p v_p per system
-        return _totals(chunk, *(jnp.einsum("ct,ctk->ck", c, v) for c in cs))
+        return totals(chunk, *(jnp.einsum("ct,ctk->ck", c, v) for c in cs))
 
     g, extra_spread = _tilted(objective, chunk, local, u, v, second), local.extra_spread
-    (G,) = _totals(chunk, g.sum(1, keepdims=True))
+    (G,) = totals(chunk, g.sum(1, keepdims=True))
     near, far = weighted(g, local.b)
     far = -far * local.inverse  # near is v̇, far is v̈
     flat = (G + extra_spread) * local.inverse  # weight of b v vᵀ over the complement
@@ -122,7 +122,9 @@ def _solve_users(objective: Objective, chunk: Tiles, local: _Local, u, v, second
         image = weighted(own * _scores(chunk, x, v))[0] + common + ridge * x
         return image - target * (near - G * far), ()
 
-    return conjugate_gradients(gradient, u, (), lambda _: 1.0, steps, axis=1)[0]
+    diagonal = flat * jnp.diagonal(second)[None, :] + ridge  # about that of A_i
+    safe = jnp.maximum(diagonal, 1e-12)
+    return conjugate_gradients(gradient, u, (), lambda _: safe, steps, axis=1)[0]
 
 
 class _Pass(NamedTuple):
@@ -205,7 +207,7 @@ def _sweep(
             u, g = jax.lax.cond(target > 0, solve, lambda u: (u, g), u)
             s = _scores(chunk, u, v)
             summands = (a.sum(1, keepdims=True) for a in (g, g * s, local.b * s))
-            G, near, far = _totals(chunk, *summands)
+            G, near, far = totals(chunk, *summands)
             mean, scale = -far * local.inverse, local.weight * local.inverse  # μ′, w/b(ω̄)
             level, flat = (
                 scale * (G * target - near - local.extra_spread * mean),
@@ -229,10 +231,10 @@ def _sweep(
         image = rows + b[:, None] * (common + centred @ gram) + by_item[:, None] * V
         return image, _Pass(U, g, gram)
 
-    def curvature(last: _Pass):  # about the Hessian's diagonal, one number per row of V
-        size = over_devices((data.user @ (last.U**2)).mean()) / data.num_users
-        diagonal = data.weight * size + b * jnp.diagonal(last.gram).mean() + by_item
-        return jnp.maximum(diagonal, 1e-12)[:, None]
+    def curvature(last: _Pass):  # about the Hessian's diagonal
+        size = over_devices(data.user @ (last.U**2)) / data.num_users
+        own, common = data.weight[:, None] * size[None, :], jnp.diagonal(last.gram)[None, :]
+        return jnp.maximum(own + b[:, None] * common + by_item[:, None], 1e-12)
 
     k = factors.V.shape[1]
     U = jnp.where(data.user[:, None] > 0, factors.U, 0.0)  # a user without a pair has u_i = 0
