@@ -24,7 +24,7 @@ import jax
 from mfauc_jax import MFAUC
 from mfauc_jax._core import atomic, settings
 
-VERSIONED = ("jax", "optax", "numpy", "scipy", "implicit", "lightfm-next", "recometrics")
+VERSIONED = ("jax", "optax", "numpy", "scipy", "implicit", "irspack", "lightfm-next", "recometrics")
 
 
 def provenance() -> dict[str, Any]:

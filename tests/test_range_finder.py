@@ -11,7 +11,7 @@ from mfauc_jax.solvers import alternating, base, range_finder
 
 RNG = np.random.default_rng(5)
 SCORES = (RNG.random((90, 4)) ** 4) @ RNG.random((4, 40))
-DENSE = SCORES > np.quantile(SCORES, 0.7)
+DENSE = np.quantile(SCORES, 0.7) < SCORES
 DENSE[3], DENSE[4] = False, True  # no positive, no negative
 X = quiet(DENSE)
 KEY = jax.random.key(2)
