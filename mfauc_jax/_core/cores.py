@@ -17,7 +17,7 @@ def use_cores(cores: int | None = None) -> int:
     """Give this process one CPU device per core, so that the alternating solver uses all of them.
 
     Call it before any array exists, because JAX decides at its start how many CPU devices there are. Two calls with
-    the same number are one. XLA's own threads, which matrix products use, are shared by all devices as before.
+    the same number are one.
 
     Args:
         cores: how many; None: as many as this process may use.

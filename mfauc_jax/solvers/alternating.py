@@ -117,7 +117,7 @@ class Alternating(base.Solver):
             *(layout.users(host.floats(a)) for a in (w, 1 / np.asarray(weights.neg_mass))),
             *(layout.items(host.floats(a)) for a in (b, weight)),
             *(layout.whole(host.floats(number)) for number in counts),
-            Devices(layout.mesh),
+            Devices(layout.mesh),  # pyright: ignore
         )
 
     def seen_by_step(self, problem: Problem) -> Objective:
@@ -162,7 +162,7 @@ class Alternating(base.Solver):
         if layout.mesh.size == 1:
             return state
         U, V = map(meshes.on_host, state.factors)
-        begun = self.init(problem, Factors(meshes.own(U, problem.X.num_users), V))
+        begun = self.init(problem, Factors(meshes.own(U, problem.X.num_users), V))  # pyright: ignore
         return begun._replace(iteration=layout.whole(meshes.on_host(state.iteration)))
 
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:

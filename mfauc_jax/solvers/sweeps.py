@@ -142,7 +142,7 @@ def sweep(
     args = objective, factors, data, user_steps, item_steps
     if data.devices.mesh.size == 1:
         return _sweep(*args)
-    rows = Factors(SPLIT, WHOLE)
+    rows = Factors(SPLIT, WHOLE)  # pyright: ignore
     specs = (_specs(objective), rows, _specs_of_data(data), WHOLE, WHOLE)
     sharded = jax.shard_map(
         _sweep, mesh=data.devices.mesh, in_specs=specs, out_specs=rows, check_vma=False
