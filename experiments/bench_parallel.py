@@ -85,7 +85,7 @@ def prepare(config: Config, X: Interactions, devices: int) -> dict[str, Any]:
     dealt = X.take(order)
     problem = Problem.of(dealt, "square_hinge", "identity", Weights.paper(), Fixed(reg=0.01))
     at = solver.start(Gaussian(), jax.random.key(1), dealt, config.rank)
-    seen, inputs = solver.seen_by_step(problem.objective), solver.prepare(problem)
+    seen, inputs = solver.seen_by_step(problem), solver.prepare(problem)
     state, key = solver.init(problem, at), jax.random.key(0)
     begun = time.perf_counter()
     compiled = base.run.lower(solver, seen, key, state, inputs).compile()

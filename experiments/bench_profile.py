@@ -20,7 +20,7 @@ from experiments.measure import warm_seconds
 from mfauc_jax import MFAUC, Fixed, Gaussian, Problem, Weights
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation, sampling
-from mfauc_jax.solvers import alternating, minibatch
+from mfauc_jax.solvers import minibatch, sweeps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,8 +110,8 @@ def sweep(config: Config, X: Interactions) -> dict[str, float]:
     solver = model.chosen_solver
     start = model.start.draw(jax.random.key(0), X, config.rank)
     layout, F = solver.prepare(problem), solver.init(problem, start).factors
-    seen = solver.seen_by_step(problem.objective)
-    sweep = jax.jit(alternating.sweep)
+    seen = solver.seen_by_step(problem)
+    sweep = jax.jit(sweeps.sweep)
     found = {
         "weights, once per fit": warm_seconds(lambda: model.weights.of(X), 2),
         "tiles, once per fit": warm_seconds(lambda: solver.prepare(problem), 2),

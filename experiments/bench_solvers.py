@@ -53,7 +53,7 @@ def trace(
     """All iterations of a solver, with exact θ or, in less time, without."""
     objective, key = problem.objective, jax.random.key(seed)
     plan = exact.plan(objective, problem.X, problem.weights)
-    seen, data = solver.seen_by_step(objective), solver.prepare(problem)
+    seen, data = solver.seen_by_step(problem), solver.prepare(problem)
     state = solver.init(problem, start)
     compiled, _ = measure.timed(lambda: base.run(solver, seen, key, state, data), 1)
     seconds, values = [0.0], [float(exact.value(objective, start, plan))]

@@ -127,6 +127,8 @@ def rows() -> dict[str, Callable[[Interactions], Any]]:
     for_auc = {"penalty": Auto(strength=0.45, spread=3.0), "weights": Weights(-0.15, -0.5)}
     found["alternating for AUC"] = fitted(MFAUC(6, **for_auc))
     found["alternating confidence"] = lambda X: MFAUC(rank=6).fit(toy(confidence=True)).factors_
+    for devices in (1, 2):
+        found[f"alternating on {devices}"] = fitted(MFAUC(6, solver=Alternating(devices=devices)))
     for name in ("adam", "sgd", "rmsprop", "unit"):
         solver = Minibatch(3, learning_rate=0.05, optimiser=name, batch=16)
         found[f"minibatch {name}"] = fitted(MFAUC(6, "logistic", solver=solver))

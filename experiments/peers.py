@@ -1,6 +1,6 @@
-"""implicit and lightfm-next behind one shape: fitted, their factors are ours (docs/derivations.md#peers).
+"""implicit, irspack and lightfm-next behind one shape: fitted, their factors are ours (docs/derivations.md#peers).
 
-Both use all cores. implicit's documentation asks for one BLAS thread, which `one_blas_thread` sees to.
+All use all cores. implicit's documentation asks for one BLAS thread, which `one_blas_thread` sees to.
 LightFM's item biases become a last column of V against a column of ones in U.
 """
 
@@ -76,6 +76,29 @@ def implicit_factors(model: Any, X: Interactions) -> Factors:
     """The factors after a fit of an implicit model."""
     model.fit(rows(X), show_progress=False)
     return Factors(jnp.asarray(model.user_factors), jnp.asarray(model.item_factors))
+
+
+class Irspack:
+    """irspack's iALS by conjugate gradients ("CG") or iALS++ ("IALSPP"); `go_on` runs further epochs."""
+
+    def __init__(
+        self, X: Interactions, rank: int, solver: str, alpha0: float, reg: float, seed: int = 0
+    ):
+        """Args: alpha0: weight of what was not seen. reg: of users and items alike."""
+        from irspack.recommenders import IALSRecommender  # pyright: ignore[reportMissingImports]
+
+        setting: dict[str, Any] = {"alpha0": alpha0, "reg": reg, "solver_type": solver}
+        self._model: Any = IALSRecommender(
+            rows(X), n_components=rank, n_threads=THREADS, random_seed=seed, **setting
+        )
+        self._model.start_learning()
+
+    def go_on(self, epochs: int) -> Factors:
+        """The factors after so many further epochs."""
+        for _ in range(epochs):
+            self._model.run_epoch()
+        found = self._model.trainer.core_trainer
+        return Factors(jnp.asarray(found.user), jnp.asarray(found.item))
 
 
 class LightFM:

@@ -38,7 +38,7 @@ def fit(models: Sequence[MFAUC], trains: Sequence[Interactions]) -> list[Fit]:
     programs, begins, states, data = [], [], [], []
     for model, problem, key in zip(models, problems, keys, strict=True):
         solver = model.chosen_solver
-        programs.append((solver, solver.seen_by_step(problem.objective)))
+        programs.append((solver, solver.seen_by_step(problem)))
         begin = solver.start(model.start, key[0], problem.X, model.rank)
         begins.append(begin)
         states.append(solver.init(problem, begin))

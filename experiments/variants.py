@@ -16,11 +16,12 @@ TITLES = {
 }
 ALS, WARP, OURS, AUC = "implicit ALS", "lightfm WARP", "MFAUC()", "MFAUC for AUC"
 # implicit's (λ, α) and WARP's (k, epochs, and its own α where that helped): docs/derivations.md#peers
+# irspack's (α₀, reg)
 TUNED = {
-    "ml-100k": {"als": (30.0, 4.0), "warp": (32, 40, 1e-3)},
-    "ml-1m": {"als": (60.0, 4.0), "warp": (64, 30)},
-    "epinions": {"als": (200.0, 40.0), "warp": (64, 15)},
-    "book-crossing": {"als": (50.0, 20.0), "warp": (64, 15)},
+    "ml-100k": {"als": (30.0, 4.0), "warp": (32, 40, 1e-3), "irspack": (0.3, 0.015)},
+    "ml-1m": {"als": (60.0, 4.0), "warp": (64, 30), "irspack": (0.2, 0.01)},
+    "epinions": {"als": (200.0, 40.0), "warp": (64, 15), "irspack": (0.03, 0.003)},
+    "book-crossing": {"als": (50.0, 20.0), "warp": (64, 15), "irspack": (0.03, 0.01)},
 }
 FOR_AUC = {  # what docs/choosing.md recommends
     "penalty": Auto(strength=0.45, spread=3.0),

@@ -1,6 +1,7 @@
 """Matrix factorisation that maximises the AUC, from positive-only feedback."""
 
 from mfauc_jax import baselines, data, distributed, plots
+from mfauc_jax._core.cores import use_cores
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation.metrics import evaluate
@@ -62,5 +63,6 @@ __all__ = [
     "plots",
     "selection",
     "tune",
+    "use_cores",
     "weightings",
 ]

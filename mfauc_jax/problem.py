@@ -105,6 +105,10 @@ class Problem:
             return None
         return Constants(weights.totals(self.X), self.usable_share, numbers)
 
+    def minimising(self, objective: Objective) -> "Problem":
+        """The same data and weights with another objective, such as a stage of a continuation."""
+        return dataclasses.replace(self, objective=objective)
+
     @property
     def usable_share(self) -> float:
         """The share of users with a usable pair: the risk is divided by their number, the penalty by m."""

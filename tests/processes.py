@@ -35,7 +35,12 @@ def main(options: dict) -> None:
     where = options["coordinator"], options["count"], options["id"]
     distributed.initialize(*where, heartbeat=options.get("heartbeat", 20))
     X = matrix()
-    mine = distributed.users(X.sum(1), 4)
+    fitting = model()
+    if options.get("solver") == "alternating":
+        fitting = mf.MFAUC(rank=3, solver=mf.Alternating(6))
+        mine = np.array_split(np.arange(len(X)), options["count"])[options["id"]]
+    else:
+        mine = distributed.users(X.sum(1), 4)
 
     def killed(s, factors, record):
         if s == options.get("kill_at"):
@@ -43,7 +48,7 @@ def main(options: dict) -> None:
 
     folder = options.get("folder")
     states = None if folder is None else mf.Checkpoints(folder, every=2)
-    fitted = model().fit(X[mine], checkpoints=states, callbacks=[killed])
+    fitted = fitting.fit(X[mine], checkpoints=states, callbacks=[killed])
     np.savez(options["out"], users=mine, U=fitted.user_factors_, V=fitted.item_factors_)
 
 

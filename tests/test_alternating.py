@@ -13,7 +13,7 @@ from mfauc_jax.data import ragged
 from mfauc_jax.objective import equation, exact, weightings
 from mfauc_jax.objective.penalties import Reg
 from mfauc_jax.objective.weights import Weights
-from mfauc_jax.solvers import alternating, base
+from mfauc_jax.solvers import base, sweeps
 
 RNG = np.random.default_rng(0)
 DENSE = RNG.random((12, 15)) < 0.35
@@ -33,22 +33,26 @@ def problem(phi="identity", tau=0.0):
     return objective, data, exact.plan(objective, X, weights)
 
 
+def about(objective):
+    return Problem.of(X).minimising(objective)
+
+
 def run(solver, objective, data, iterations, at=AT):
     """The factors after each iteration."""
-    state, seen = solver.init(Problem.of(X), at), solver.seen_by_step(objective)
+    state, seen = solver.init(Problem.of(X), at), solver.seen_by_step(about(objective))
     for _ in range(iterations):
         state, _ = base.run(solver, seen, jax.random.key(0), state, data)
         yield solver.read(state, at)
 
 
-compiled = jax.jit(alternating.sweep)
+compiled = jax.jit(sweeps.sweep)
 
 
 def sweep(objective, at, data, *steps):
-    """`alternating.sweep` of padded rows, without the padding."""
+    """`sweeps.sweep` of padded rows, without the padding."""
     solver = Alternating()
     padded = solver.init(Problem.of(X), at).factors
-    after = compiled(solver.seen_by_step(objective), padded, data, *steps)
+    after = compiled(solver.seen_by_step(about(objective)), padded, data, *steps)
     for F, rows in zip(after, at, strict=True):
         assert len(F) > len(rows) and not np.asarray(F)[len(rows) :].any()  # padding stays 0
     return solver.read(base.begin(after), at)
@@ -115,7 +119,7 @@ def test_only_the_square_loss():
 def test_tiles_hold_every_positive_once_and_whole_rows(dense):
     X = quiet(dense)
     for budget in (8, 64, 4096):
-        tiles = ragged.tiles(X, budget, np.ones(X.nnz), np.arange(X.nnz))
+        tiles = ragged.tiles(X, ragged.tiling(X, budget), np.ones(X.nnz), np.arange(X.nnz))
         real, slots = np.asarray(tiles.values[0]) > 0, np.asarray(tiles.values[1])
         assert sorted(slots[real]) == list(range(X.nnz)) and (slots[~real] == 0).all()
         chunk = np.arange(len(real))[:, None]
@@ -145,7 +149,7 @@ def test_float32_goes_where_float64_goes():
 def test_small_data_are_compiled_quickly_to_the_same_factors(monkeypatch):
     objective, data, _ = problem()
     solver = Alternating()
-    state, seen = solver.init(Problem.of(X), AT), solver.seen_by_step(objective)
+    state, seen = solver.init(Problem.of(X), AT), solver.seen_by_step(about(objective))
     quick = base.runner(solver, data)
     assert quick is not base.run
     ends = [

@@ -33,6 +33,18 @@ def test_ratios_are_of_the_first_time_both_levels_are_reached():
     assert bench_speed.targets(with_rows, "ml-1m")[-1][1:] == (0.5, 1.0)
 
 
+def test_whole_fits_are_compared_by_medians_and_only_with_the_quality():
+    """Kills: a mean, a fast fit that is not good enough, a ratio upside down."""
+
+    def whole(auc):
+        ours = {"auc": auc, "precision@5": 0.149, "seconds": [0.3, 0.5, 9.0]}
+        peer = {"auc": 0.94, "precision@5": 0.14, "seconds": [1.0, 1.0, 7.0]}
+        return {"dataset": "ml-1m", "whole": {"MFAUC": ours, "implicit ALS": peer}}
+
+    assert [row[1:] for row in bench_speed.targets([whole(0.945)], "ml-1m")] == [(0.5, 0.5)]
+    assert [row[1] for row in bench_speed.targets([whole(0.943)], "ml-1m")] == [None]
+
+
 def test_compilation_counts_cold_and_from_the_cache():
     ours = record("MFAUC", (1.0, 0.95, 0.1)) | {"dataset": "ml-100k", "compile": 3.0, "cached": 0.5}
     others = [

@@ -26,7 +26,7 @@ DRAWS = {"batch": 8, "num_pos": 2, "num_neg": 3}
 
 def run(solver, problem, iterations):
     data, state = solver.prepare(problem), solver.init(problem, AT)
-    seen, key = solver.seen_by_step(problem.objective), jax.random.key(0)
+    seen, key = solver.seen_by_step(problem), jax.random.key(0)
     for _ in range(iterations):
         state, info = base.run(solver, seen, key, state, data)
     assert float(info.step_size) > 0
@@ -82,7 +82,7 @@ def test_the_mean_over_assignments_is_the_full_gradient(d, tau):
     solver = Blockwise(learning_rate=rate, optimiser="sgd", blocks=d, devices=1, **DRAWS)
     problem = Problem(X, weights, objective)
     data, state = solver.prepare(problem), solver.init(problem, AT)
-    seen, keys = solver.seen_by_step(objective), jax.random.split(jax.random.key(0), draws)
+    seen, keys = solver.seen_by_step(problem), jax.random.split(jax.random.key(0), draws)
     after = jax.jit(jax.lax.map, static_argnums=0)(
         lambda key: solver.step(seen, key, state, data)[0].factors, keys
     )
@@ -106,7 +106,7 @@ def test_one_block_is_no_block():
     visit = jax.random.fold_in(jax.random.split(key)[1], 0)  # the one visit's
     ours, theirs = (
         jax.jit(solver.step)(
-            solver.seen_by_step(objective), k, solver.init(problem, AT), solver.prepare(problem)
+            solver.seen_by_step(problem), k, solver.init(problem, AT), solver.prepare(problem)
         )[0]
         for solver, k in ((cut, key), (whole, visit))
     )

@@ -155,8 +155,8 @@ def test_what_needs_every_user_is_refused_in_several_processes(monkeypatch):
     monkeypatch.setattr(agreement, "_check_devices", lambda: None)
     monkeypatch.setattr(multihost_utils, "process_allgather", lambda a: np.stack([a, a]))
     monkeypatch.setattr(distributed, "_last_deal", None)
-    with pytest.raises(ValueError, match="'alternating' runs in one process: use solver='bl"):
-        MFAUC().fit(matrix())
+    with pytest.raises(ValueError, match="'minibatch' runs in one process: use 'alternating'"):
+        MFAUC(solver="minibatch").fit(matrix())
     for watch, validation in ((Watch(record_every=1), None), (Watch(), matrix())):
         with pytest.raises(ValueError, match="record_every, tolerance and validation need every"):
             Watcher.of(watch, quiet(matrix()), lambda: None, Blockwise(), validation)

@@ -15,7 +15,7 @@ from mfauc_jax.objective import equation, exact, losses
 from mfauc_jax.objective.penalties import Reg
 from mfauc_jax.objective.weights import Weights
 from mfauc_jax.serving import fold_in
-from mfauc_jax.solvers import alternating
+from mfauc_jax.solvers import sweeps
 from mfauc_jax.training.loop import Fitted
 
 RNG = np.random.default_rng(0)
@@ -66,8 +66,8 @@ def test_fold_in_of_the_training_users_is_the_alternating_solve():
     problem = Problem.of(X, weights=Weights(0.0))
     solver, start = Alternating(), Factors(jnp.zeros((60, 4)), V)
     data = solver.prepare(problem)
-    padded, seen = solver.init(problem, start), solver.seen_by_step(problem.objective)
-    swept = alternating.sweep(seen, padded.factors, data, 20, 0)
+    padded, seen = solver.init(problem, start), solver.seen_by_step(problem)
+    swept = sweeps.sweep(seen, padded.factors, data, 20, 0)
     exactly = solver.read(padded._replace(average=swept), start).U
     U, _ = fold_in.fold_in(problem.objective, V, X, problem.weights, tolerance=1e-14)
     np.testing.assert_allclose(U, exactly, atol=1e-9)

@@ -19,7 +19,7 @@ from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.ragged import Walk
 from mfauc_jax.solvers import base
-from mfauc_jax.solvers.alternating import conjugate_gradients
+from mfauc_jax.solvers.sweeps import conjugate_gradients
 
 
 def fit(

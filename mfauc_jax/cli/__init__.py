@@ -5,6 +5,7 @@ mfauc recommend likes.model ann bob --n 5
 """
 
 import argparse
+import contextlib
 import importlib.metadata
 import os
 import pathlib
@@ -12,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from mfauc_jax._core import cores
 from mfauc_jax.cli import datasets, fitting, judging, options, serving
 from mfauc_jax.cli.output import UsageError
 
@@ -83,6 +85,9 @@ def _set_up_jax(args: argparse.Namespace) -> None:
         os.environ["NPROC"] = str(args.threads)  # XLA takes the size of its thread pool from it
     if args.cpu_devices is not None:
         jax.config.update("jax_num_cpu_devices", args.cpu_devices)
+    elif args.run is fitting.fit:
+        with contextlib.suppress(RuntimeError):  # a program that has started JAX calls `main`
+            cores.use_cores()
     if args.float64:
         jax.config.update("jax_enable_x64", True)
     if not args.no_cache:

@@ -100,7 +100,12 @@ def command(
     add("--quiet", "print only results and errors", action="store_true")
     add("--debug", "print a traceback with an error", action="store_true")
     add("--threads", "number of XLA threads (all cores)", type=number(int, 1), metavar="N")
-    add("--cpu_devices", "CPU devices to simulate (1)", type=number(int, 1, 1024), metavar="N")
+    add(
+        "--cpu_devices",
+        "CPU devices (one per core for fit, else 1)",
+        type=number(int, 1, 1024),
+        metavar="N",
+    )
     add("--float64", "double precision", action="store_true")
     add("--no_cache", "keep no compiled programs on disk", action="store_true")
     add("--help", "show the usual options", action="help")

@@ -83,48 +83,97 @@ class Tiles(NamedTuple):
     """The rows of X cut into tiles of one length T, in chunks of c tiles that hold whole rows, r at most.
 
     Each row of a chunk is a system to solve, with a number of its own in the chunk. All sizes come from a grid, so
-    that data of similar size share one program: chunks after the first `count` are empty.
+    that data of similar size share one program: chunks after the first `count` are empty. The chunks of several
+    devices follow one another, and each device counts its rows from 0.
     """
 
-    count: Int[Array, ""]  # chunks that hold rows
-    rows: Int[Array, "chunks r"]  # the row of each system; `absent` where there is none
+    count: Int[Array, "devices"]  # chunks that hold rows
+    rows: Int[Array, "chunks r"]  # the row of each system; `Tiling.size` where there is none
     local: Int[Array, "chunks c"]  # the system of each tile, never falling
     items: Int[Array, "chunks c T"]
     values: tuple[Float[Array, "chunks c T"], ...]  # numbers of the positives; 0 for padding
 
 
-def tiles(X: Interactions, budget: int, *values: np.ndarray, absent: int | None = None) -> Tiles:
+class Tiling(NamedTuple):
+    """How the rows of X are cut into tiles and chunks, and how the chunks are shared by devices."""
+
+    tile: int  # T
+    tiles: int  # c
+    systems: int  # r
+    first: np.ndarray  # the first of the non-empty rows of each chunk, and their number
+    chunks: np.ndarray  # chunks of each of this process's devices
+    rows: np.ndarray  # rows of each of them, the empty ones included
+    most: int  # chunks of each device with padding, from a grid
+    size: int  # rows of each device with padding, from a grid
+
+
+def tiling(X: Interactions, budget: int, devices: int = 1) -> Tiling:
+    """How to cut the rows of X; in several processes all of them have the same sizes.
+
+    Args:
+        X: the rows of this process.
+        budget: c · T, the positives per chunk with their padding; an eighth of it for data that fill fewer than
+            `CHUNKS` such chunks per device. One long row may exceed it.
+        devices: how many devices this process has.
+    """
+    lengths = np.asarray(X.row_lengths)
+    rows = np.flatnonzero(lengths)
+    num_rows, num_positives = host.total(np.array([len(rows), lengths.sum()]))
+    T = int(np.clip(2 ** round(np.log2(max(num_positives / num_rows / 3, 1))), 8, 64))
+    per_row = -(-lengths[rows] // T)  # number of tiles of each row
+    num_tiles, longest = (
+        host.total(per_row.sum()),
+        host.everyone(np.int32(per_row.max(initial=1))).max(),
+    )
+    everywhere = devices * jax.process_count()
+    small = num_tiles * T < everywhere * (budget // CHUNKS * (CHUNKS - 1))
+    c = max(programs.power(int(longest)), (budget // CHUNKS if small else budget) // T)
+    r = c >> int(np.log2(num_tiles / num_rows))  # at least as many as a chunk holds on average
+    begin = np.concatenate([[0], np.cumsum(per_row)])  # first tile of each row
+    first = [0]  # a row that does not fit whole begins the next chunk
+    while first[-1] < len(rows):
+        fitting = int(np.searchsorted(begin, begin[first[-1]] + c, side="right")) - 1
+        first.append(min(fitting, first[-1] + r))
+    first = np.asarray(first)
+    ends = np.round(np.linspace(0, len(first) - 1, devices + 1)).astype(int)
+    row_ends = np.append(rows, X.num_users)[first[ends]]
+    row_ends[0], row_ends[-1] = 0, X.num_users  # empty rows at both ends
+    sizes = np.diff(ends), np.diff(row_ends)
+    most, size = host.everyone(np.array([part.max() for part in sizes], np.int32)).max(0)
+    grid = programs.rounded(int(most), CHUNKS), programs.user_rows(int(size))
+    return Tiling(T, c, r, first, *sizes, *grid)
+
+
+def tiles(
+    X: Interactions,
+    tiling: Tiling,
+    *values: np.ndarray,
+    put: Callable[[np.ndarray], Array] = jax.device_put,
+) -> Tiles:
     """The non-empty rows of X in tiles.
 
     Args:
         X: the rows.
-        budget: c · T, the positives per chunk with their padding; an eighth of it for data that fill fewer than
-            `CHUNKS` such chunks. One long row may exceed it.
+        tiling: how they are cut.
         values: numbers of the positives, [nnz] each.
-        absent: the row of a system without a row, ≥ m; None: m.
+        put: places an array of the host, whose first axis is over chunks or devices, on its devices.
     """
     lengths, starts = np.asarray(X.row_lengths), np.asarray(X.indptr)[:-1]
-    rows = np.flatnonzero(lengths)
-    T = int(np.clip(2 ** round(np.log2(max(lengths[rows].mean() / 3, 1))), 8, 64))
-    per_row = -(-lengths[rows] // T)  # number of tiles of each row
-    small = per_row.sum() * T < budget // CHUNKS * (CHUNKS - 1)
-    c = max(programs.power(int(per_row.max())), (budget // CHUNKS if small else budget) // T)
-    r = c >> int(np.log2(per_row.mean()))  # at least as many rows as a chunk holds on average
-    begin = np.concatenate([[0], np.cumsum(per_row)])  # first tile of each row
-    first = [0]  # the first row of each chunk; a row that does not fit whole begins the next one
-    while first[-1] < len(rows):
-        fitting = int(np.searchsorted(begin, begin[first[-1]] + c, side="right")) - 1
-        first.append(min(fitting, first[-1] + r))
-    first, count = np.asarray(first), len(first) - 1
-    chunks = programs.rounded(count, CHUNKS)
-    chunk_of = np.repeat(np.arange(count), np.diff(first))
+    rows, (T, c, r) = np.flatnonzero(lengths), tiling[:3]
+    per_row = -(-lengths[rows] // T)
+    begin, first = np.concatenate([[0], np.cumsum(per_row)]), tiling.first
+    device_of = np.repeat(np.arange(len(tiling.chunks)), tiling.chunks)  # of each chunk
+    place_of = np.arange(len(device_of)) + (  # with each device's padding
+        tiling.most * np.arange(len(tiling.chunks)) - (np.cumsum(tiling.chunks) - tiling.chunks)
+    ).repeat(tiling.chunks)
+    first_row = (np.cumsum(tiling.rows) - tiling.rows)[device_of]  # of each chunk's device
+    chunk_of = np.repeat(np.arange(len(first) - 1), np.diff(first))
     owner = np.repeat(np.arange(len(rows)), per_row)  # the row of each tile
-    place = (
-        np.arange(len(owner)) - begin[first[chunk_of[owner]]]
-    )  # the place of each tile in its chunk
-    tile_place = chunk_of[owner], place
-    table = np.full((chunks, r), X.num_users if absent is None else absent, np.int32)
-    table[chunk_of, np.arange(len(rows)) - first[chunk_of]] = rows
+    place = np.arange(len(owner)) - begin[first[chunk_of[owner]]]  # of each tile in its chunk
+    tile_place = place_of[chunk_of[owner]], place
+    chunks = len(tiling.chunks) * tiling.most
+    table = np.full((chunks, r), tiling.size, np.int32)
+    table[place_of[chunk_of], np.arange(len(rows)) - first[chunk_of]] = rows - first_row[chunk_of]
     local = np.full((chunks, c), r - 1, np.int32)
     local[tile_place] = owner - first[chunk_of[owner]]
     offset = (np.arange(len(owner)) - begin[owner]) * T
@@ -137,13 +186,10 @@ def tiles(X: Interactions, budget: int, *values: np.ndarray, absent: int | None 
         out[tile_place] = values[slot] * real
         return out
 
-    return Tiles(
-        host.ints(count),
-        host.ints(table),
-        host.ints(local),
-        host.ints(laid_out(np.asarray(X.indices))),
-        tuple(host.floats(laid_out(np.asarray(v))) for v in values),
-    )
+    float_ = jax.dtypes.canonicalize_dtype(float)
+    numbers = tuple(put(laid_out(np.asarray(v)).astype(float_)) for v in values)
+    items = put(laid_out(np.asarray(X.indices)).astype(np.int32))
+    return Tiles(put(tiling.chunks.astype(np.int32)), put(table), put(local), items, numbers)
 
 
 class Walk(NamedTuple):

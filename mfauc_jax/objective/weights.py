@@ -103,7 +103,7 @@ class Weights(Settings):
         train = X if train is None else train
         item_counts, num_users, mean = train if isinstance(train, Totals) else self.totals(train)
         confidence = 1.0 if X.confidence is None else np.asarray(X.confidence, np.float64)
-        a = (np.maximum(item_counts, 1) / num_users)[items] ** tau * confidence
+        a = ((np.maximum(item_counts, 1) / num_users) ** tau)[items] * confidence
         b = self._negative_weights(item_counts, num_users)
         usable = _usable(X, b)
         mass = b.sum() - np.bincount(rows, b[items], minlength=m)

@@ -18,7 +18,7 @@ class Local(NamedTuple):
 def solve(H: np.ndarray, r: np.ndarray, ridge: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """u = H⁻¹ r of each user, and |H u − r|²/2λ.
 
-    This runs on the host in float64, where NumPy solves one small system after the other; `solvers.alternating` says
+    This runs on the host in float64, where NumPy solves one small system after the other; `solvers.sweeps` says
     what several at the same time do to XLA's threads.
     """
     H, r = H.astype(np.float64), r.astype(np.float64)[:, :, None]
@@ -32,7 +32,7 @@ def newton(
     """u of each user of a block, by Newton steps from 0, and |∇f|²/2λ.
 
     The loop is plain Python, and the k × k systems are solved on the host in float64, one after the other (see
-    `solvers.alternating` for the reason).
+    `solvers.sweeps` for the reason).
     """
     u = np.zeros((len(ridge), rank), ridge.dtype)
     current, length = _host(evaluate(u)), np.ones(len(u))

@@ -82,7 +82,7 @@ class Growing(Recommender):
             whole = self.problem(X)
             share, problem = whole.usable_share, whole.of_users(new)
         last = self.chosen_solver.stages(problem.objective)[-1]
-        return dataclasses.replace(problem, objective=last), share
+        return problem.minimising(last), share
 
     def explain(self, user: Any, item: Any) -> Explanation:
         """Why an item has its score: what each of the user's own positives adds to it, the largest first.
@@ -167,7 +167,7 @@ class Growing(Recommender):
         """The problem of X, with the objective that a fit ends with."""
         problem = self.problem(X)
         last = self.chosen_solver.stages(problem.objective)[-1]
-        return dataclasses.replace(problem, objective=last)
+        return problem.minimising(last)
 
     def partial_fit(
         self, X_new: Any, iterations: int | None = None, *, progress: bool | None = None

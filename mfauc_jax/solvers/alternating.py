@@ -1,63 +1,67 @@
 """Alternating minimisation of the square loss over all pairs: no sampling, no step size.
 
 One iteration solves the k × k system of every u_i by conjugate gradients that start from the present u_i. It then
-takes a few such steps on V, whose rows are coupled through every (positive, negative) pair. A product with either
-Hessian costs O(nnz k + (m + n) k²) and lists no pair (docs/derivations.md#alternating).
+takes a few such steps on V, whose rows are coupled through every (positive, negative) pair (`sweeps.sweep`).
 
-Conjugate gradients replace a batched Cholesky for two reasons. Two batched LAPACK calls at the same time take both
-threads of a two-core pool and wait forever for a third (jaxlib 0.10.2). And a few steps are cheaper than forming the
-systems, which costs nnz k². With `user_steps` ≥ k the solution is exact.
-
-With φ = tanh, each positive's exact loss C_ip gives its weight φ′(C_ip). φ is concave, so its tangent majorises it,
-and the objective still never rises.
+Users are split over the devices, of one process or of many, in runs with about equally many positives. V is on every
+device; its gradient and the Gram matrix of U are sums over users, so each device adds up its own, and one sum over
+devices per step on V completes them.
 """
 
+import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax.sharding import Mesh
 
-from mfauc_jax._core import host, programs
+from mfauc_jax._core import cores, host, programs
 from mfauc_jax._core.factors import Factors
-from mfauc_jax._core.fields import count
+from mfauc_jax._core.fields import count, size
 from mfauc_jax.data import ragged
-from mfauc_jax.data.ragged import Tiles
-from mfauc_jax.objective import losses, weightings
+from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective import losses
 from mfauc_jax.objective.equation import Objective
-from mfauc_jax.objective.penalties import Reg, by_row
+from mfauc_jax.objective.penalties import Reg
 from mfauc_jax.problem import Problem
-from mfauc_jax.solvers import base
+from mfauc_jax.solvers import base, range_finder, sweeps
+from mfauc_jax.solvers import mesh as meshes
+from mfauc_jax.solvers.mesh import Devices, Layout
+from mfauc_jax.solvers.sweeps import Data
 
+LOG = logging.getLogger("mfauc_jax")
 BUDGET = 2**13  # positives per chunk: their gathered factors take 2 MB in float32 at k = 64
-
-
-class Data(NamedTuple):
-    """The rows of X in tiles, with the g and b of their positives, and the other numbers that a sweep reads.
-
-    There are M ≥ m users and N ≥ n items, sizes from a grid, so that data of similar size share one program. Padding
-    has weight 0, and its factors stay 0.
-    """
-
-    users: Tiles
-    user: Float[Array, "M"]  # w_i
-    inverse: Float[Array, "M"]  # 1/b(ω̄_i)
-    b: Float[Array, "N"]
-    weight: Float[Array, "N"]  # Σ_i w_i g_ij
-    num_users: Float[Array, ""]  # m
-    num_items: Float[Array, ""]  # n
-    num_usable: Float[Array, ""]  # m₊
+PER_DEVICE = 2**15  # positives for which one more device pays
 
 
 class Alternating(base.Solver):
-    """Exact alternating minimisation of the square loss, for any concave φ, with λ and spread as numbers or by row."""
+    """Exact alternating minimisation of the square loss, for any concave φ, with λ and spread as numbers or by row.
+
+    The number of devices changes nothing but the order of sums.
+    """
 
     quick = True
-    iterations: int = count(9, least=1, identity=False, help="T, sweeps over all of U and V")
-    user_steps: int = count(4, least=1, help="conjugate-gradient steps on each u_i per sweep")
+    in_processes = True
+    iterations: int = count(4, least=1, identity=False, help="T, sweeps over all of U and V")
+    user_steps: int = count(2, least=1, help="conjugate-gradient steps on each u_i per sweep")
     item_steps: int = count(2, least=1, help="conjugate-gradient steps on V per sweep")
+    passes: int = count(
+        2, least=0, help="passes of a range finder that make a Gaussian start spectral; 0: none"
+    )
+    devices: int | None = size(
+        None,
+        optional=True,
+        identity=False,
+        help="how many devices to use; None: as many as have 2¹⁵ positives each",
+    )
+
+    def mesh(self, X: Interactions) -> Mesh:
+        """The devices of a fit to X; in several processes all of them."""
+        devices = self.devices
+        if devices is None and jax.process_count() == 1:
+            devices = min(len(jax.devices()), max(1, X.nnz // PER_DEVICE))
+        return meshes.ring(devices)
 
     def check(self, objective: Objective) -> None:
         """Raise ValueError unless the loss is the square and the rows may have any length."""
@@ -68,249 +72,107 @@ class Alternating(base.Solver):
                 " use solver='minibatch' or 'full_batch'"
             )
 
+    def _tiling(self, X: Interactions) -> tuple[ragged.Tiling, Layout]:
+        mesh = self.mesh(X)
+        tiling = ragged.tiling(X, BUDGET, len(mesh.local_devices))
+        return tiling, Layout(mesh, tiling.rows, tiling.size)
+
+    def start(self, start: base.Start, key, X: Interactions, rank: int) -> Factors:
+        """Of a Gaussian start the singular vectors that V leads to, and U = 0; another start as it is."""
+        if not isinstance(start, base.Gaussian) or not self.passes:
+            return super().start(start, key, X, rank)
+        tiling, layout = self._tiling(X)
+        usable = X.on_host()[2] < X.num_items  # a user who has everything tells nothing
+        tiles = ragged.tiles(X, tiling, usable[X.on_host()[0]], put=layout.split)
+        width = rank + range_finder.OVERSAMPLE + rank % 2  # an even number
+        V = base.gaussian(key, 0, X.num_items, width, start.scale).V
+        found = range_finder.singular_vectors(
+            layout.items(V), tiles, Devices(layout.mesh), self.passes
+        )
+        V = jax.device_put(meshes.on_host(found)[: X.num_items, :rank])
+        return Factors(host.floats(np.zeros((X.num_users, rank))), V)
+
+    def _say_if_idle(self, X: Interactions) -> None:
+        """Say in one line how to use cores that this fit leaves idle, if any."""
+        wanted = min(cores.count() // jax.process_count(), X.nnz // PER_DEVICE)
+        used = jax.local_device_count()
+        if self.devices is None and jax.default_backend() == "cpu" and used < wanted:
+            LOG.info(
+                "this fit uses %d of %d cores: call mfauc_jax.use_cores() before any array exists",
+                used,
+                wanted,
+            )
+
     def prepare(self, problem: Problem) -> Data:
         """The rows in tiles, with the weights that a sweep reads."""
         X, weights = problem.X, problem.weights
+        self._say_if_idle(X)
+        tiling, layout = self._tiling(X)
         rows, items, _ = X.on_host()
         w, g, b = (np.asarray(a) for a in (weights.user, weights.g, weights.b))
-        weight = np.bincount(items, w[rows] * g, minlength=X.num_items)
-        M, N = programs.user_rows(X.num_users), programs.item_rows(X.num_items)
-        counts = (*X.shape, weights.usable.shape[0])
+        weight = host.total(np.bincount(items, w[rows] * g, minlength=X.num_items))
+        counts = (host.total(X.num_users), X.num_items, host.total(weights.usable.shape[0]))
         return Data(
-            ragged.tiles(X, BUDGET, g, b[items], absent=M),
-            host.padded(host.floats(w), M),
-            host.padded(host.floats(1 / np.asarray(weights.neg_mass)), M),
-            host.padded(host.floats(b), N),
-            host.padded(host.floats(weight), N),
-            *map(host.floats, counts),
+            ragged.tiles(X, tiling, g, b[items], put=layout.split),
+            *(layout.users(host.floats(a)) for a in (w, 1 / np.asarray(weights.neg_mass))),
+            *(layout.items(host.floats(a)) for a in (b, weight)),
+            *(layout.whole(host.floats(number)) for number in counts),
+            Devices(layout.mesh),  # pyright: ignore
         )
 
-    def seen_by_step(self, objective: Objective) -> Objective:
+    def seen_by_step(self, problem: Problem) -> Objective:
         """The objective with each λ and σ − 1 that is given per row padded to the rows of the program."""
-        reg, spread = objective.reg, _padded(objective.spread, programs.user_rows)
+        objective, (_, layout) = problem.objective, self._tiling(problem.X)
+        reg, spread = objective.reg, _by_row(layout.users, objective.spread)
         if isinstance(reg, Reg):
-            reg = Reg(_padded(reg.user, programs.user_rows), _padded(reg.item, programs.item_rows))
+            reg = Reg(_by_row(layout.users, reg.user), _by_row(layout.items, reg.item))
         return objective._replace(reg=reg, spread=spread)
 
     def init(self, problem: Problem, factors: Factors) -> base.State:
-        """The start, with rows of zeros after those of the data."""
-        del problem
-        U, V = factors
-        return base.begin(Factors(_padded(U, programs.user_rows), _padded(V, programs.item_rows)))
+        """The start, with rows of zeros after those of the data; on a mesh `extra` has the users of each device."""
+        layout = self._tiling(problem.X)[1]
+        begun = base.begin(Factors(layout.users(factors.U), layout.items(factors.V)))
+        if layout.mesh.size == 1:
+            return begun
+        counts = host.everyone(layout.counts.astype(np.int32)).ravel()
+        return begun._replace(iteration=layout.whole(begun.iteration), extra=layout.whole(counts))
 
     def read(self, state: base.State, like: Factors) -> Factors:
         """The factors without the padding."""
-        return Factors(*(host.cut(F, len(G)) for F, G in zip(state.average, like, strict=True)))
+        U, V = state.average
+        if jax.tree.leaves(state.extra):
+            U = jax.device_put(meshes.joined(U, meshes.on_host(state.extra)))
+            V = jax.device_put(meshes.on_host(V))
+        return Factors(*(host.cut(F, len(G)) for F, G in zip((U, V), like, strict=True)))
+
+    def portable(self, problem: Problem, state: base.State) -> base.State:
+        """The state of one device, with the users of all processes."""
+        if not jax.tree.leaves(state.extra):
+            return state
+        layout = self._tiling(problem.X)[1]
+        put = layout.whole if jax.process_count() > 1 else jax.device_put
+        U = meshes.everybody(meshes.joined(state.factors.U, meshes.on_host(state.extra)))
+        U = host.padded(U, programs.user_rows(len(U)))
+        factors = Factors(put(U), put(meshes.on_host(state.factors.V)))
+        return base.begin(factors)._replace(iteration=put(meshes.on_host(state.iteration)))
+
+    def placed(self, problem: Problem, state: base.State) -> base.State:
+        """The inverse of `portable`."""
+        layout = self._tiling(problem.X)[1]
+        if layout.mesh.size == 1:
+            return state
+        U, V = map(meshes.on_host, state.factors)
+        begun = self.init(problem, Factors(meshes.own(U, problem.X.num_users), V))  # pyright: ignore
+        return begun._replace(iteration=layout.whole(meshes.on_host(state.iteration)))
 
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
         """One sweep: all of U, then V. `key` is not used."""
         del key
-        factors = sweep(objective, state.factors, data, self.user_steps, self.item_steps)
+        factors = sweeps.sweep(objective, state.factors, data, self.user_steps, self.item_steps)
         after = state._replace(factors=factors, average=factors, iteration=state.iteration + 1)
         return after, base.change(state.factors, factors)
 
 
-def _padded(values: Any, size: Callable[[int], int]) -> Any:
-    """`values` of the rows, with zeros up to the size of the program; one number for all rows stays as it is."""
-    return host.padded(values, size(len(values))) if np.ndim(values) else values
-
-
-def _totals(chunk: Tiles, *values):
-    """The sums of each of `values`, [c, …], over the tiles of each system of a chunk."""
-    count, widths = chunk.rows.shape[0], np.cumsum([v.shape[1] for v in values])[:-1]
-    joined = jnp.concatenate(values, 1)
-    sums = jax.ops.segment_sum(joined, chunk.local, count, indices_are_sorted=True)
-    return jnp.split(sums, widths, 1)
-
-
-def _per_user(objective: Objective, data: Data) -> Float[Array, "M_plus_1 4"]:
-    """w_i, σ_i − 1, 1/b(ω̄_i) and the λ_i of m₊ θ, with m₊ the number of usable users; zeros for the padding, row M."""
-    M, N = data.user.shape[0], data.b.shape[0]
-    by_user = by_row(objective.reg, M, N).user * (data.num_usable / data.num_users)
-    spread = jnp.broadcast_to(objective.spread, (M,))
-    columns = (data.user, spread, data.inverse, by_user)
-    return jnp.pad(jnp.stack([c.astype(data.b.dtype) for c in columns], 1), ((0, 1), (0, 0)))
-
-
-class _Local(NamedTuple):
-    """The numbers of a chunk: of its r users, each a system to solve, and of the positives in its c tiles."""
-
-    weight: Float[Array, "r 1"]  # w_i
-    extra_spread: Float[Array, "r 1"]  # σ_i − 1
-    inverse: Float[Array, "r 1"]  # 1/b(ω̄_i)
-    reg: Float[Array, "r 1"]  # λ_i
-    g: Float[Array, "c T"]  # 0 for padding, and so is b
-    b: Float[Array, "c T"]
-
-
-def _local(per_user: Float[Array, "M_plus_1 4"], chunk: Tiles) -> _Local:
-    return _Local(*jnp.split(per_user[chunk.rows], 4, 1), *chunk.values)
-
-
-def _scores(chunk: Tiles, u, v):
-    """s_ip of a chunk's positives, [c, T]."""
-    return jnp.einsum("ctk,ck->ct", v, u[chunk.local])
-
-
-def _tilted(objective: Objective, chunk: Tiles, local: _Local, u, v, second):
-    """ĝ = g φ′(C), with C from a positive's score and the negatives' moments (docs/derivations.md#moments).
-
-    The items are centred: Σ b v = 0.
-    """
-    if isinstance(objective.weighting, weightings.Identity):
-        return local.g
-    s = _scores(chunk, u, v)
-    mean, positives = _totals(
-        chunk, *((local.b * s**power).sum(1, keepdims=True) for power in (1, 2))
-    )
-    mean, square = -mean, ((u @ second) * u).sum(1, keepdims=True) - positives
-    mean, square = ((a * local.inverse)[chunk.local] for a in (mean, square))
-    rank_loss = 0.5 * ((1 - s) ** 2 + 2 * (1 - s) * mean + square)
-    return local.g * jnp.vectorize(jax.grad(objective.weighting))(rank_loss)
-
-
-def _solve_users(objective: Objective, chunk: Tiles, local: _Local, u, v, second, steps):
-    """(A_i + (λ_i/w_i) I) u_i = v̇_i − G_i v̈_i for the users of a chunk.
-
-    A_i = Σ_p ĝ v vᵀ + (G_i + σ_i − 1) Σ_q g′ v vᵀ − v̇ v̈ᵀ − v̈ v̇ᵀ − (σ_i − 1) v̈ v̈ᵀ, where v̇ = Σ ĝ v_p,
-    v̈ = Σ g′ v_q and G_i = Σ ĝ. A sum over the complement is the sum over all items minus that over the positives.
-    """
-
-    def weighted(*cs):  # Σ_p c_p v_p per system
-        return _totals(chunk, *(jnp.einsum("ct,ctk->ck", c, v) for c in cs))
-
-    g, extra_spread = _tilted(objective, chunk, local, u, v, second), local.extra_spread
-    (G,) = _totals(chunk, g.sum(1, keepdims=True))
-    near, far = weighted(g, local.b)
-    far = -far * local.inverse  # near is v̇, far is v̈
-    flat = (G + extra_spread) * local.inverse  # weight of b v vᵀ over the complement
-    own = g - flat[chunk.local] * local.b  # weight of v_p v_pᵀ
-    ridge = local.reg / jnp.maximum(local.weight, 1e-30)
-
-    def gradient(x, target, _):
-        along_near, along_far = ((a * x).sum(1, keepdims=True) for a in (near, far))
-        common = (
-            flat * (x @ second) - near * along_far - far * (along_near + extra_spread * along_far)
-        )
-        image = weighted(own * _scores(chunk, x, v))[0] + common + ridge * x
-        return image - target * (near - G * far), ()
-
-    return conjugate_gradients(gradient, u, (), lambda _: 1.0, steps, axis=1)[0]
-
-
-class _Pass(NamedTuple):
-    """What a pass over the users finds besides the gradient of V."""
-
-    U: Float[Array, "M k"]
-    g: Float[Array, "chunks c T"]  # ĝ
-    gram: Float[Array, "k k"]  # Σ_i (w_i / b(ω̄_i)) (G_i + σ_i − 1) u_i u_iᵀ
-
-
-def sweep(
-    objective: Objective, factors: Factors, data: Data, user_steps: Any, item_steps: Any
-) -> Factors:
-    """All of U for fixed V, then a few conjugate-gradient steps on V from the present V.
-
-    m ∂θ/∂V = H V − r is affine in V. Its rows are Σ_i c_ij u_i + λ_j v_j where, for margins that should be t
-    (t = 1 gives the gradient, t = 0 the product with H),
-
-        c_ip = −w ĝ (t − s_p + μ′),   c_iq = w g′_q (G t − Σ ĝ s − (σ − 1) μ′ + (G + σ − 1) s_q).
-
-    The second term is added for all items and then subtracted on the positives. A gradient or a product is one
-    pass over the users: the scores of a chunk are computed from V, and its c u_i are added to the rows of its
-    items. The first pass finds the gradient, and also solves for u_i, because the chunk's v are gathered anyway.
-    """
-    b, per_user = data.b, _per_user(objective, data)
-    reg = by_row(objective.reg, data.user.shape[0], b.shape[0])
-    by_item = reg.item * (data.num_usable / data.num_items)
-    tilts = not isinstance(objective.weighting, weightings.Identity)
-
-    def gradient(V, target, before: _Pass):
-        centred = V - (b @ V / b.sum())[None, :]  # Σ b v = 0; margins do not change
-        second = centred.T @ (b[:, None] * centred)  # Σ b v vᵀ
-
-        def body(t, sums):
-            U, rows, gram, common, all_g = sums
-            chunk, g = jax.tree.map(lambda a: a[t], (data.users._replace(count=()), all_g))
-            local, v = _local(per_user, chunk), centred[chunk.items]  # v: [c, T, k]
-
-            def solve(u):
-                u = _solve_users(objective, chunk, local, u, v, second, user_steps)
-                return u, _tilted(objective, chunk, local, u, v, second)
-
-            u = U.at[chunk.rows].get(mode="clip")
-            u, g = jax.lax.cond(target > 0, solve, lambda u: (u, g), u)
-            s = _scores(chunk, u, v)
-            summands = (a.sum(1, keepdims=True) for a in (g, g * s, local.b * s))
-            G, near, far = _totals(chunk, *summands)
-            mean, scale = -far * local.inverse, local.weight * local.inverse  # μ′, w/b(ω̄)
-            level, flat = (
-                scale * (G * target - near - local.extra_spread * mean),
-                scale * (G + local.extra_spread),
-            )
-            by_tile = jnp.concatenate([local.weight, mean, level, flat], 1)
-            weight, mean, tile_level, tile_flat = jnp.split(by_tile[chunk.local], 4, 1)
-            c = -weight * g * (target - s + mean) - local.b * (tile_level + tile_flat * s)
-            return (
-                U.at[chunk.rows].set(u, mode="drop"),
-                rows.at[chunk.items].add(c[:, :, None] * u[chunk.local][:, None, :]),
-                gram + (flat * u).T @ u,
-                common + level.T @ u,
-                all_g.at[t].set(g) if tilts else all_g,
-            )
-
-        zeros = map(jnp.zeros_like, (V, second, V[:1]))
-        sums = (before.U, *zeros, before.g)
-        U, rows, gram, common, g = jax.lax.fori_loop(0, data.users.count, body, sums)
-        image = rows + b[:, None] * (common + centred @ gram) + by_item[:, None] * V
-        return image, _Pass(U, g, gram)
-
-    def curvature(last: _Pass):  # about the Hessian's diagonal, one number per row of V
-        size = (data.user @ (last.U**2)).mean() / data.num_users
-        diagonal = data.weight * size + b * jnp.diagonal(last.gram).mean() + by_item
-        return jnp.maximum(diagonal, 1e-12)[:, None]
-
-    k = factors.V.shape[1]
-    U = jnp.where(data.user[:, None] > 0, factors.U, 0.0)  # a user without a pair has u_i = 0
-    start = _Pass(U, data.users.values[0], jnp.zeros_like(factors.V, shape=(k, k)))
-    V, after = conjugate_gradients(gradient, factors.V, start, curvature, item_steps)
-    return Factors(after.U, V)
-
-
-def conjugate_gradients(gradient, x, aux, curvature, steps, axis=None):
-    """`steps` of preconditioned conjugate gradients from x: the last x, and the last `aux` of `gradient`.
-
-    Step 0 of the loop finds the residual, so that `gradient` is compiled once.
-
-    Args:
-        gradient: gradient(x, 1.0, aux) is the gradient at x of a quadratic, gradient(x, 0.0, aux) the product of its
-            Hessian with x; both return a new `aux` beside it.
-        x: the start.
-        aux: what the first call of `gradient` is given.
-        curvature: curvature(aux) is about the diagonal of the Hessian: the preconditioner.
-        steps: how many, ≥ 0.
-        axis: the axis along which the coordinates of one system lie, the other axes being separate systems; None
-            for one system.
-    """
-
-    def dot(a, b):
-        return (a * b).sum(axis, keepdims=axis is not None)
-
-    def safe(a):
-        return jnp.where(a > 0, a, 1.0)
-
-    def body(step, carry):
-        x, residual, direction, rho, aux = carry
-        z = residual / curvature(aux)
-        new_rho = dot(residual, z)
-        direction = z + new_rho / safe(rho) * direction  # 0 in step 0
-        first = step == 0
-        image, aux = gradient(jnp.where(first, x, direction), jnp.where(first, 1.0, 0.0), aux)
-        bend = dot(direction, image)  # the curvature along the direction
-        length = jnp.where(bend > 0, new_rho / safe(bend), 0.0)
-        residual = residual - jnp.where(first, 1.0, length) * image
-        return x + length * direction, residual, direction, new_rho, aux
-
-    zero = jnp.zeros_like(x)
-    last = jax.lax.fori_loop(0, steps + 1, body, (x, zero, zero, dot(zero, zero), aux))
-    return last[0], last[-1]
+def _by_row(place: Callable[[Any], Any], values: Any) -> Any:
+    """`values` of the rows on their devices; one number for all rows stays as it is."""
+    return place(values) if np.ndim(values) else values

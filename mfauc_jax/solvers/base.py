@@ -57,8 +57,13 @@ class Gaussian(Start):
     scale: float = number(0.1, above=0, swept=False, help="standard deviation")
 
     def draw(self, key, X, rank) -> Factors:
-        """Independent N(0, scale²) entries."""
-        return gaussian(key, *X.shape, rank, self.scale)
+        """Independent N(0, scale²) entries; several processes draw the rows of all users, and keep their own."""
+        counts = host.everyone(np.int32(X.num_users)).ravel()
+        whole = gaussian(key, int(counts.sum()), X.num_items, rank, self.scale)
+        if len(counts) == 1:
+            return whole
+        first = int(counts[: jax.process_index()].sum())
+        return whole._replace(U=jax.device_put(np.asarray(whole.U)[first : first + X.num_users]))
 
 
 class Svd(Start):
@@ -93,9 +98,9 @@ class Solver(Settings, registry=SOLVERS):
         """The objectives to minimise one after the other, each for an equal share of the iterations."""
         return (objective,)
 
-    def seen_by_step(self, objective: Objective) -> Objective:
-        """The objective as `step` takes it, without what `prepare` has put into the data."""
-        return objective
+    def seen_by_step(self, problem: Problem) -> Objective:
+        """The problem's objective as `step` takes it, without what `prepare` has put into the data."""
+        return problem.objective
 
     def order(self, X: Interactions, seed: int) -> np.ndarray | None:
         """The order in which this solver wants the users, [m]; None for the order of X."""
@@ -126,6 +131,16 @@ class Solver(Settings, registry=SOLVERS):
         raise TypeError(
             f"{type(self).__name__} lacks step(self, objective, key, state, data): write it"
         )
+
+    def portable(self, problem: Problem, state: State) -> State:
+        """The state as checkpoints keep it: the same whatever the number of devices and processes."""
+        del problem
+        return state
+
+    def placed(self, problem: Problem, state: State) -> State:
+        """The inverse of `portable`: the state on the devices of this fit."""
+        del problem
+        return state
 
     def read(self, state: State, like: Factors) -> Factors:
         """The averaged factors of this process's users and of all items, in the shapes of `like`, the start."""

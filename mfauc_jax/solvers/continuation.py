@@ -41,9 +41,9 @@ class Continuation(base.Solver):
         loss = objective.loss
         return tuple(objective._replace(loss=loss.replace(beta=beta)) for beta in self.betas)
 
-    def seen_by_step(self, objective: Objective) -> Objective:
+    def seen_by_step(self, problem: Problem) -> Objective:
         """The objective as the inner solver's step takes it."""
-        return self.inner.seen_by_step(objective)
+        return self.inner.seen_by_step(problem)
 
     def order(self, X, seed):
         """The order in which the inner solver wants the users."""
@@ -68,6 +68,14 @@ class Continuation(base.Solver):
     def step(self, objective, key, state, data):
         """One iteration of the inner solver."""
         return self.inner.step(objective, key, state, data)
+
+    def portable(self, problem: Problem, state: base.State) -> base.State:
+        """The state as checkpoints keep that of the inner solver."""
+        return self.inner.portable(problem, state)
+
+    def placed(self, problem: Problem, state: base.State) -> base.State:
+        """The state on the devices of the inner solver."""
+        return self.inner.placed(problem, state)
 
     def read(self, state, like) -> Factors:
         """The averaged factors of the inner solver."""

@@ -150,7 +150,10 @@ def score(
     problems = [first, *(m.problem(train, first.weights) for m in models[1:])]
     solvers = [m.chosen_solver for m in models]
     stages = [
-        [Program(solver, solver.seen_by_step(o)) for o in solver.stages(problem.objective)]
+        [
+            Program(solver, solver.seen_by_step(problem.minimising(objective)))
+            for objective in solver.stages(problem.objective)
+        ]
         for solver, problem in zip(solvers, problems, strict=True)
     ]
     key_start, key_fit = host.keys(models[0].seed, 2)

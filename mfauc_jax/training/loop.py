@@ -75,12 +75,16 @@ def fit(
         restored: puts the rows of the solver's factors into the caller's order.
     """
     iterations = solver.iterations if iterations is None else iterations
-    stages = [solver.seen_by_step(objective) for objective in solver.stages(problem.objective)]
+    stages = [
+        solver.seen_by_step(problem.minimising(objective))
+        for objective in solver.stages(problem.objective)
+    ]
     kept = Kept(solver.init(problem, factors), [], watcher.seen if watcher else None)
-    found = states.latest(kept.state, iterations, factors) if states else None
+    like = solver.portable(problem, kept.state) if states else kept.state
+    found = states.latest(like, iterations, factors) if states else None
     resumed = found is not None
     if found is not None:
-        kept = found
+        kept = found._replace(state=solver.placed(problem, found.state))
         if watcher and found.seen is not None:
             watcher.seen = found.seen
     callbacks = list(callbacks)
@@ -90,6 +94,9 @@ def fit(
 
     def read(state: base.State) -> Factors:
         return restored(solver.read(state, factors))
+
+    def portable(stopped: str | None) -> Kept:
+        return kept._replace(state=solver.portable(problem, kept.state), stopped=stopped)
 
     def verdict(averaged: Callable[[], Factors], call: bool) -> str | None:
         """Why the fit ends here, in any process, or None."""
@@ -134,7 +141,7 @@ def fit(
                 due = stopped is not None or s + 1 == iterations
                 if states and (due or (s + 1) % states.every == 0):
                     written = -1  # while a state is being written
-                    states.save(kept._replace(stopped=stopped))
+                    states.save(portable(stopped))
                     written = s + 1
                 if stopped is not None:
                     break
@@ -143,7 +150,7 @@ def fit(
             raise
         stopped = "interrupted"  # return the factors so far
         if states and written not in (-1, int(kept.state.iteration)):
-            states.save(kept._replace(stopped=stopped))
+            states.save(portable(stopped))
     finally:
         bar.close()
     best = kept.seen.best if kept.seen else None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key
 
 from mfauc_jax._core import host
@@ -19,10 +19,9 @@ from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.weights import PairWeights
 from mfauc_jax.solvers import base
+from mfauc_jax.solvers import mesh as meshes
 from mfauc_jax.solvers.blockwise import design
-
-AXIS = "blocks"
-SPLIT, WHOLE = PartitionSpec(AXIS), PartitionSpec()
+from mfauc_jax.solvers.mesh import WHOLE, on_mesh
 
 
 class Users(NamedTuple):
@@ -60,17 +59,12 @@ class Data:
 
 def mesh(num_blocks: int, devices: int | None = None) -> Mesh:
     """The first `devices` devices as a ring; None: the largest number of devices that divides d."""
-    known = jax.devices()
     if devices is None and jax.process_count() == 1:
-        devices = max(c for c in range(1, len(known) + 1) if num_blocks % c == 0)
-    devices = len(known) if devices is None else devices
-    if not 1 <= devices <= len(known):
-        raise ValueError(
-            f"devices = {devices} must be in 1 … {len(known)}, the number that JAX sees"
-        )
-    if num_blocks % devices:
-        raise ValueError(f"blocks = {num_blocks} must be a multiple of the {devices} devices")
-    return Mesh(np.array(known[:devices]), (AXIS,), axis_types=(AxisType.Auto,))
+        devices = max(c for c in range(1, len(jax.devices()) + 1) if num_blocks % c == 0)
+    ring = meshes.ring(devices)
+    if num_blocks % ring.size:
+        raise ValueError(f"blocks = {num_blocks} must be a multiple of the {ring.size} devices")
+    return ring
 
 
 def start(
@@ -180,19 +174,3 @@ def prepare(
         place(np.asarray(X.num_items / usable, float_), spec=WHOLE),
         int(longest[1]),
     )
-
-
-def on_mesh(
-    mesh: Mesh, local: np.ndarray, whole: int | None = None, spec: PartitionSpec = SPLIT
-) -> Array:
-    """A host array placed on the mesh; if `whole` is given, `local` is this process's part of that many rows."""
-    shape = local.shape if whole is None else (whole, *local.shape[1:])
-    first = 0 if whole is None else jax.process_index() * (whole // jax.process_count())
-
-    def part(index):
-        if whole is None or not index:
-            return local[index]
-        low, high = index[0].start or 0, index[0].stop or whole
-        return local[low - first : high - first]
-
-    return jax.make_array_from_callback(shape, NamedSharding(mesh, spec), part)

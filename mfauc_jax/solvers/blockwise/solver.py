@@ -37,7 +37,8 @@ from mfauc_jax.objective.penalties import Reg
 from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import averaging, base, minibatch
 from mfauc_jax.solvers.blockwise import design, placement, visits
-from mfauc_jax.solvers.blockwise.placement import SPLIT, WHOLE, Data
+from mfauc_jax.solvers.blockwise.placement import Data
+from mfauc_jax.solvers.mesh import SPLIT, WHOLE
 
 
 class Blockwise(minibatch.Sampled):
@@ -76,8 +77,9 @@ class Blockwise(minibatch.Sampled):
             )
         return start.draw(key, X, rank)
 
-    def seen_by_step(self, objective: Objective) -> Objective:
+    def seen_by_step(self, problem: Problem) -> Objective:
         """The objective with 0 for each λ and σ − 1 that is given per row: those are in the data, with their rows."""
+        objective = problem.objective
         reg = _by_side(objective.reg)
         scalars = Reg(*(0.0 if np.ndim(part) else part for part in reg))
         spread = 0.0 if np.ndim(objective.spread) else objective.spread

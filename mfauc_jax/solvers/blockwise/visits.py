@@ -13,7 +13,8 @@ from mfauc_jax.objective import lookups, sampling
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.weights import PairWeights
 from mfauc_jax.solvers import minibatch
-from mfauc_jax.solvers.blockwise.placement import AXIS, Items, Users
+from mfauc_jax.solvers.blockwise.placement import Items, Users
+from mfauc_jax.solvers.mesh import AXIS
 
 
 class Shared(NamedTuple):
