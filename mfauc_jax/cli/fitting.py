@@ -143,7 +143,7 @@ def _tuned(
     tuned = tuning.tune(
         X, args.tune, rank=model.rank, criterion=criterion, seed=args.seed, progress=_progress(args)
     )
-    print(tuned.tuning_)
+    print(vars(tuned)["tuning_"])
     tuned.save(args.out)
     seconds = time.perf_counter() - started
     note(args, f"rank {tuned.rank}, {seconds:.1f} s: wrote {args.out}")
