@@ -232,10 +232,9 @@ def whole_fits(dataset: str, config: Config, split: data.Split) -> dict[str, dic
         if name == "MFAUC":
             return ROUTES[name].with_params(rank=config.rank).fit(train, progress=False).factors_
         if name == "implicit ALS":
-            setting = tuned(dataset)["als"]
-            return peers.implicit_factors(
-                peers.implicit_als(config.rank, *setting, EPOCHS[name]), train
-            )
+            reg, alpha = tuned(dataset)["als"]
+            als = peers.implicit_als(config.rank, reg, alpha, EPOCHS[name])
+            return peers.implicit_factors(als, train)
         setting = tuned(dataset)["irspack"]
         return peers.Irspack(train, config.rank, IRSPACK[name], *setting).go_on(EPOCHS[name])
 

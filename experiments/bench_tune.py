@@ -110,7 +110,7 @@ def judge(config: Config, job: dict) -> dict:
             values = evaluate(fitted.factors, train, test, (5, 20), per_user=True)
     path = _path(config, job)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic.beside(path) as new, open(new, "wb") as file:
+    with atomic.beside(path) as new, new.open("wb") as file:
         np.savez(file, **{name: np.asarray(values[name], np.float32) for name in KEPT})  # pyright: ignore
     means = {name: float(np.nanmean(values[name])) for name in KEPT}
     print(job["dataset"], method, means, seconds, file=sys.stderr, flush=True)

@@ -57,7 +57,7 @@ def implicit_lists(
     model.user_factors, model.item_factors = U, V
 
     def lists_of(users: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        own = matrix if len(users) == matrix.shape[0] else matrix[users]
+        own = matrix if len(users) == len(U) else matrix[users]
         return model.recommend(users, own, N=length)
 
     return lists_of

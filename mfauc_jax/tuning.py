@@ -25,7 +25,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
 from tqdm import tqdm
 
 from mfauc_jax._core.factors import Factors
@@ -38,6 +37,7 @@ from mfauc_jax.objective.penalties import UnitRows
 from mfauc_jax.objective.weightings import Log
 from mfauc_jax.objective.weights import Weights
 from mfauc_jax.solvers import Dense
+from mfauc_jax.training.climbing import Member, Search, Trial
 
 BUDGET = 16  # fits, unless the caller says otherwise
 CRITERION = "ndcg@20"
@@ -48,19 +48,7 @@ EVERY = 5  # iterations of softmax between two judgements
 RACE = 15  # from this iteration on a fit must be ahead of the best at the same age
 LONGEST = 90  # iterations of softmax at most
 GAIN = 0.003  # a fit ends when two judgements in a row raise its metric by less than this share
-HOPELESS = (
-    0.8  # a member whose first fit has less than this share of the other's metric is left out
-)
 LOG = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class Member:
-    """A model and the settings that `tune` may change, with the values to try in their order."""
-
-    name: str
-    model: MFAUC
-    axes: dict[str, tuple]  # the search begins at the model's own values
 
 
 def members(rank: int | Sequence[int] = 64, seed: int = 0) -> list[Member]:
@@ -91,26 +79,6 @@ def members(rank: int | Sequence[int] = 64, seed: int = 0) -> list[Member]:
         "weights__tau": (-0.15, 0.0, 0.15, 0.3, 0.45),
     }
     return [Member("square", square, square_axes), Member("softmax", softmax, softmax_axes)]
-
-
-@dataclasses.dataclass(frozen=True)
-class Trial:
-    """One fit of the search and what the held-out positives say of it."""
-
-    member: str
-    params: dict[str, Any]
-    metric: float  # its mean over the users who judge, at the best iteration
-    iterations: int  # the best
-    seconds: float  # of the fit and its judgements
-    values: Float[np.ndarray, "u"] = dataclasses.field(repr=False)  # the metric of each judge
-    curve: dict[int, float] = dataclasses.field(repr=False)  # the mean by iteration
-
-    def model(self, member: Member) -> MFAUC:
-        """The model of the trial, with as many iterations as were best, not fitted."""
-        model = member.model.with_params(**self.params)
-        if isinstance(model.chosen_solver, Dense):
-            model = model.with_params(solver__iterations=self.iterations)
-        return model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,71 +208,6 @@ def judge_of(split: splits.Split, criterion: str, seed: int) -> Callable[[Factor
         return np.asarray(found[criterion], np.float64)
 
     return judge
-
-
-class Search:
-    """The trials of each member by their points; a point has one place per axis."""
-
-    def __init__(self, known: list[Member], fit: Callable[..., Trial], budget: int):
-        """Args: fit: (member, params, leader) → Trial, the leader being the member's best trial so far, or None."""
-        self.known, self.fit, self.budget = known, fit, budget
-        self.trials: list[Trial] = []
-        self.tried: dict[str, dict[tuple[int, ...], Trial]] = {m.name: {} for m in known}
-
-    def run(self) -> None:
-        """Every trial that the budget allows, in the order that the module tells."""
-        for member in self.known:
-            self.attempt(member, _middle(member))
-        first = {trial.member: trial.metric for trial in self.trials}
-        for member in self.known:
-            if first.get(member.name, -np.inf) >= HOPELESS * max(first.values()):
-                self.climb(member, axis=0)
-        best = max(self.known, key=lambda member: self.leader(member)[1])
-        while any([self.climb(best, axis) for axis in (*range(1, len(best.axes)), 0)]):
-            pass
-
-    def leader(self, member: Member) -> tuple[Trial | None, float]:
-        """The member's best trial so far and its metric."""
-        best = max(self.tried[member.name].values(), key=lambda trial: trial.metric, default=None)
-        return best, -np.inf if best is None else best.metric
-
-    def attempt(self, member: Member, point: tuple[int, ...]) -> float:
-        """The metric at a point; −∞ where there is no such point, or no budget left to fit it."""
-        tried = self.tried[member.name]
-        if point not in tried:
-            axes = list(member.axes.items())
-            inside = all(0 <= p < len(v) for p, (_, v) in zip(point, axes, strict=True))
-            if not inside or len(self.trials) >= self.budget:
-                return -np.inf
-            params = {name: values[p] for p, (name, values) in zip(point, axes, strict=True)}
-            tried[point] = self.add(self.fit(member, params, self.leader(member)[0]))
-        return tried[point].metric
-
-    def add(self, trial: Trial) -> Trial:
-        """Note a trial, and return it."""
-        self.trials.append(trial)
-        return trial
-
-    def climb(self, member: Member, axis: int) -> bool:
-        """Go along one axis from the member's best point for as long as that is better; whether it moved."""
-        for step in (1, -1):
-            moved = False
-            while True:
-                tried = self.tried[member.name]
-                here = max(tried, key=lambda point: tried[point].metric)
-                there = tuple(p + step * (place == axis) for place, p in enumerate(here))
-                if self.attempt(member, there) <= tried[here].metric:
-                    break
-                moved = True
-            if moved:
-                return True
-        return False
-
-
-def _middle(member: Member) -> tuple[int, ...]:
-    """The point of the model's own values."""
-    own = member.model.get_params()
-    return tuple(values.index(own[name]) for name, values in member.axes.items())
 
 
 def _fit(

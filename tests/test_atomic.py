@@ -300,6 +300,8 @@ ELSEWHERE = {  # lines that write without `atomic`, and why they may
     "mfauc_jax/data/parquet.py": 1,  # a temporary folder
     "mfauc_jax/plots.py": 1,  # an example
     "experiments/bench_scaling.py": 1,  # a temporary folder
+    "experiments/bench_tune.py": 1,  # into `beside`
+    "experiments/mutants.py": 2,  # a copy of the tree in a temporary folder
 }
 
 

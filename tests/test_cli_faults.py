@@ -134,6 +134,8 @@ def test_as_a_process_it_caches_programs_and_a_closed_pipe_is_silent(home, tmp_p
         timeout=120,
     )
     assert (ran.stdout, ran.stderr) == ("0\n", "")
+    judged = [*words[:3], "evaluate", str(home / "model"), str(home / "test.csv")]
+    subprocess.run(judged, env=environment, capture_output=True, check=True, timeout=120)
     assert list((tmp_path / "mfauc").iterdir())
 
 

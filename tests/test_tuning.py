@@ -12,7 +12,8 @@ import mfauc_jax as mf
 from mfauc_jax import tuning
 from mfauc_jax.data import splits
 from mfauc_jax.evaluation import metrics
-from mfauc_jax.tuning import Member, Search, Trial
+from mfauc_jax.training import climbing
+from mfauc_jax.training.climbing import Member, Search, Trial
 
 RNG = np.random.default_rng(0)
 TASTE = RNG.normal(size=(60, 3)) @ RNG.normal(size=(3, 40)) + 0.3 * RNG.normal(size=(60, 40))
@@ -42,7 +43,7 @@ class Landscape:
 
     def search(self, budget, monkeypatch):
         known = self.members()
-        monkeypatch.setattr(tuning, "_middle", lambda member: self.middle)
+        monkeypatch.setattr(climbing, "_middle", lambda member: self.middle)
         search = Search(known, self.fit, budget)
         search.run()
         return search
@@ -85,7 +86,7 @@ def test_each_fit_races_against_the_best_of_its_own_member(monkeypatch):
 
 def test_the_middle_of_every_member_is_its_model():
     for member in tuning.members(rank=(64, 32)):
-        point = tuning._middle(member)
+        point = climbing._middle(member)
         values = {n: v[p] for p, (n, v) in zip(point, member.axes.items(), strict=True)}
         assert member.model.with_params(**values) == member.model
         assert all(list(v) == sorted(v) for v in member.axes.values())
