@@ -13,7 +13,7 @@ import pathlib
 import numpy as np
 
 from experiments import bench_tune, flags, results, style
-from mfauc_jax import MFAUC, Auto, diverse, evaluate
+from mfauc_jax import MFAUC, Auto, Interactions, diverse, evaluate
 from mfauc_jax.data.splits import Split
 
 STRENGTHS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
@@ -45,7 +45,8 @@ def run(config: Config) -> list[dict]:
 
     def work(job: dict) -> dict:
         own = bench_tune.Config(data_dir=config.data_dir, split_seed=config.split_seed)
-        split = bench_tune.split_of(own, job["dataset"])
+        parts = bench_tune.split_of(own, job["dataset"])
+        split = Split(*(Interactions.from_csr(X.indptr, X.indices, X.num_items) for X in parts))
         if job["kind"] == "diversity":
             return {"curve": varied(MFAUC().fit(split.train), split)}
         model = MFAUC(penalty=Auto(strength=job["strength"])).fit(split.train)
@@ -57,8 +58,8 @@ def run(config: Config) -> list[dict]:
 
 def varied(model: MFAUC, split: Split, block: int = 1000) -> list[list[float]]:
     """For each diversity d: d, NDCG@10, and the share of the items that are in some list."""
-    users = np.flatnonzero(split.test.on_host()[2])
-    wanted = split.test.to_scipy()
+    lengths = split.test.on_host()[2]
+    users, wanted = np.flatnonzero(lengths), split.test.to_scipy()
     discounts = 1 / np.log2(np.arange(2, LENGTH + 2))
     curve = []
     for d in DIVERSITIES:
@@ -68,7 +69,7 @@ def varied(model: MFAUC, split: Split, block: int = 1000) -> list[list[float]]:
             long = model.recommend(own, n=CANDIDATES)
             items = diverse(model, long, LENGTH, diversity=d).items
             hit = wanted[own].toarray()[np.arange(len(own))[:, None], items] > 0
-            ideal = np.cumsum(discounts)[np.minimum(wanted[own].getnnz(1), LENGTH) - 1]
+            ideal = np.cumsum(discounts)[np.minimum(lengths[own], LENGTH) - 1]
             gains.append(hit @ discounts / ideal)
             shown[items] = True
         curve.append([d, float(np.concatenate(gains).mean()), float(shown.mean())])
