@@ -96,7 +96,7 @@ def draw(records: list[dict], out: str) -> list[pathlib.Path]:
         (own,) = [r for r in records if r["dataset"] == name and r["kind"] == "diversity"][-1:]
         d, ndcg, shown = np.array(own["curve"]).T
         ax.plot(100 * shown, ndcg, "o-", color=style.COLOURS[0])
-        for place in range(0, len(d), 2):
+        for place in np.flatnonzero(d >= 0.5):
             ax.annotate(
                 f"{d[place]:g}",
                 (100 * shown[place], ndcg[place]),
