@@ -188,6 +188,14 @@ def test_the_same_seed_chooses_the_same_and_another_splits_otherwise(tuned):
     assert other.tuning_.trials[0].metric != tuned.tuning_.trials[0].metric
 
 
+def test_the_callers_own_split_decides():
+    train, held_out = splits.hold_out(7, quiet(LIKED), 2)
+    model = mf.tune(quiet(LIKED), budget=1, rank=4, split=(train, held_out), progress=False)
+    found = metrics.evaluate(mf.MFAUC(rank=4).fit(train), train, held_out, (20,))
+    assert model.tuning_.chosen.metric == pytest.approx(found["ndcg@20"], rel=1e-6)
+    assert model.train_.nnz == LIKED.sum()
+
+
 def test_one_fit_is_the_default(caplog):
     with caplog.at_level(logging.INFO, "mfauc_jax"):
         model = mf.tune(quiet(LIKED), budget=1, rank=4, progress=False)
