@@ -7,8 +7,9 @@ A data set is the name of a published split of `data.load_split`, or a folder of
 (a header, then the numbers of a user and an item). Without `--test` a tenth of each user's training positives is held
 out, test is not read, and the record has the metrics after every few iterations: what settings are chosen by. With
 `--test` the model sees all of train. Records are cells: a finished one is read back. `--rate` measures instead how
-many flops per second an iteration of the dense solver does, of 6 m n k, and the three matrix products alone;
-`--table=FILE` writes what the records of `--test` say.
+many flops per second an iteration of the dense solver does, of 6 m n k, and the three matrix products alone; `--alike`
+how alike the items of one user are, within and between train and test; `--table=FILE` writes what the records of
+`--test` say.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ import jax
 import numpy as np
 
 from experiments import flags, measure, results
-from mfauc_jax import MFAUC, Gaussian, Interactions, UnitRows, Weights, data, evaluate
+from mfauc_jax import MFAUC, Auto, Gaussian, Interactions, UnitRows, Weights, data, evaluate
 from mfauc_jax._core import atomic
 from mfauc_jax.objective.losses import Exponential
 from mfauc_jax.objective.weightings import Log
@@ -57,6 +58,7 @@ class Config:
     seeds: int = flags.option(1, "starts")
     test: bool = flags.option(False, "fit on all of train and judge on test")
     rate: bool = flags.option(False, "measure the speed of an iteration, and nothing else")
+    alike: bool = flags.option(False, "compare items of train and test, and nothing else")
     every: int = flags.option(5, "iterations between two judgements on held-out positives")
     users: int = flags.option(8000, "at most so many users judge during a fit")
     table: str = flags.option("", "write the test records to this Markdown file, and fit nothing")
@@ -150,6 +152,43 @@ def speed(config: Config, name: str) -> dict:
     return {"dataset": name, "gflops": flops / whole / 1e9, "products_gflops": flops / alone / 1e9}
 
 
+def alike(config: Config, name: str) -> dict:
+    """Mean cosines of two items of one user: both of train, one of each, both of test; chance makes the last two equal.
+
+    The vectors are the item factors of `MFAUC(strength=.15, τ = −.4)` fitted to train, less their mean. Users have at
+    least 10 items in train and 4 in test.
+    """
+    train, test = split(dataclasses.replace(config, test=True), name)
+    model = MFAUC(weights=Weights(tau=-0.4), penalty=Auto(strength=0.15)).fit(train, progress=False)
+    V = model.item_factors_ - model.item_factors_.mean(0)
+    V = V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), 1e-12)
+    sums, counts = zip(
+        *((part.to_scipy() @ V, part.on_host()[2]) for part in split_known(train, test)),
+        strict=False,
+    )
+    kept = (counts[0] >= 10) & (counts[1] >= 4)
+    (x, y), (a, b) = ([part[kept] for part in both] for both in (sums, counts))
+    pairs = (
+        ((x * x).sum(1) - a) / (a * (a - 1)),
+        (x * y).sum(1) / (a * b),
+        ((y * y).sum(1) - b) / (b * (b - 1)),
+    )
+    means = dict(
+        zip(
+            ("train, train", "train, test", "test, test"),
+            (float(p.mean()) for p in pairs),
+            strict=False,
+        )
+    )
+    return {"dataset": name, "users": int(kept.sum())} | means
+
+
+def split_known(train: Interactions, test: Interactions) -> data.Split:
+    """Test without the items that nobody has in train."""
+    known = np.bincount(np.asarray(train.indices), minlength=train.num_items) > 0
+    return data.Split(train, data.splits.select(test, known[np.asarray(test.indices)]))
+
+
 def draw(records: list[dict]) -> None:
     """One line per record."""
     for r in records:
@@ -179,9 +218,9 @@ def table(records: list[dict]) -> str:
 
 def main(config: Config) -> None:
     """Run, and print."""
-    if config.rate:
+    if config.rate or config.alike:
         for name in config.datasets:
-            print(json.dumps(speed(config, name)))
+            print(json.dumps(speed(config, name) if config.rate else alike(config, name)))
     elif config.table:
         atomic.write_text(config.table, table(results.read(config.results)))
     else:

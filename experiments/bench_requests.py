@@ -44,9 +44,9 @@ class Config:
     results: str = "results/bench_requests.jsonl"
 
 
-def note(event: str, seconds: float, **rest: Any) -> None:
+def note(event: str, duration_secs: float, **rest: Any) -> None:
     """Count the compilations of XLA."""
-    del seconds, rest
+    del duration_secs, rest
     if event == "/jax/core/compile/backend_compile_duration":
         COMPILED.append(event)
 

@@ -6,8 +6,11 @@ import json
 
 import numpy as np
 import pytest
+from toys import quiet
 
 from experiments import bench_lists
+from mfauc_jax import MFAUC, Auto, Weights
+from mfauc_jax.data import splits
 
 LIKED = np.kron(np.eye(2), np.ones((12, 12))) * (np.random.default_rng(0).random((24, 24)) < 0.8)
 
@@ -60,3 +63,25 @@ def test_the_table_has_the_means_over_starts(tmp_path, config):
     means = (np.mean([r[name] for r in records]) for name in ("recall@20", "ndcg@20", "auc"))
     shown = " | ".join(f"{mean:.4f}".lstrip("0") for mean in means)
     assert len(lines) == 3 and f"10 iterations | 2 | {shown} |" in lines[2]
+
+
+def test_items_of_a_user_are_compared_within_and_between_train_and_test(monkeypatch):
+    """Against a loop over pairs; kills a mean that counts an item with itself."""
+    liked = np.random.default_rng(0).random((12, 60)) < 0.5
+    split = splits.hold_out(0, quiet(liked), 6)
+    monkeypatch.setattr(bench_lists, "split", lambda config, name: split)
+    found = bench_lists.alike(bench_lists.Config(), "toy")
+    fitted = MFAUC(weights=Weights(tau=-0.4), penalty=Auto(strength=0.15)).fit(split.train)
+    V = fitted.item_factors_ - fitted.item_factors_.mean(0)
+    V = V / np.linalg.norm(V, axis=1, keepdims=True)
+    a, b = (part.to_scipy().toarray() > 0 for part in split)
+    within = [
+        np.mean([V[i] @ V[j] for i in r.nonzero()[0] for j in r.nonzero()[0] if i != j]) for r in b
+    ]
+    between = [
+        np.mean([V[i] @ V[j] for i in r.nonzero()[0] for j in s.nonzero()[0]])
+        for r, s in zip(a, b, strict=True)
+    ]
+    assert found["users"] == 12
+    assert found["test, test"] == pytest.approx(np.mean(within), abs=1e-5)
+    assert found["train, test"] == pytest.approx(np.mean(between), abs=1e-5)
