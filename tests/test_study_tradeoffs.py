@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from toys import quiet
 
-from experiments import bench_tune, study_tradeoffs
+from experiments import bench_tune, study_relatives, study_tradeoffs
 from mfauc_jax import MFAUC, evaluate
 from mfauc_jax.data import splits
 
@@ -43,3 +43,23 @@ def test_the_table_of_tuned_methods_has_the_paired_difference():
     lines = bench_tune.table(records).splitlines()
     assert lines[2].startswith("| ml-100k | tune | .3000 | .2000") and "square: b 2" in lines[2]
     assert "+0.0100 [-0.0100, +0.0300]" in lines[3]
+
+
+def test_the_relatives_are_their_formulas():
+    x = np.linspace(-1.5, 1.5, 7)
+    found = study_relatives.relatives(3.0)
+    tiny = study_relatives.TINY
+    np.testing.assert_allclose(found["PSL tanh"]["loss"](x), (1 + np.tanh(-x)) ** 3 + tiny)
+    np.testing.assert_allclose(found["PSL relu"]["loss"](x), np.maximum(1 - x, 0) ** 3 + tiny)
+    np.testing.assert_allclose(found["p-norm push"]["weighting"](x**2), np.cbrt(x**2))
+    positive = np.exp(x)
+    np.testing.assert_allclose(study_relatives.top_weighted(1e12)(positive), x, atol=1e-9)
+    np.testing.assert_allclose(
+        study_relatives.top_weighted(0.3)(positive), -np.log(1 / positive + 1 / 0.3)
+    )
+
+
+def test_the_table_has_the_best_beta_of_each_relative():
+    own = {"dataset": "a", "relative": "softmax", "recall@20": 0.1, "auc": 0.5}
+    records = [{**own, "beta": beta, "ndcg@20": beta / 100} for beta in (3.0, 8.0, 5.0)]
+    assert "| a | softmax | 8 | .0800 | .1000 | .5000 |" in study_relatives.table(records)
