@@ -150,3 +150,13 @@ def test_other_losses_go_on_over_all_positives():
     before = model.user_factors_.copy()
     model.partial_fit((np.array([0]), np.array([18])))
     assert (model.user_factors_ != before).any(1).sum() > 20 and len(model.history_) == 4
+
+
+def test_a_model_that_was_given_its_factors_can_grow():
+    """As one that an application puts together itself, without `fit`."""
+    fitted = MFAUC(rank=2).fit(quiet(np.eye(9, 12) + np.eye(9, 12, 1) + np.eye(9, 12, 3)))
+    bare = MFAUC(rank=2)
+    bare.factors_, bare.train_, bare.history_ = fitted.factors_, fitted.train_, []
+    bare.folded_from_ = None
+    bare.partial_fit((np.array([0]), np.array([5])))
+    assert bare.train_.nnz == fitted.train_.nnz + 1

@@ -36,8 +36,10 @@ class Growing(Recommender):
     chosen_solver: Any
     history_: list[dict]
     folded_from_: Interactions | None
-    _known: tuple | None  # X, the rules and their constants, as from `_constants`
-    _solved: np.ndarray | None  # as from `_solved_at`; None: all items were solved with `train_`
+    _known: tuple | None = None  # X, the rules and their constants, as from `_constants`
+    _solved: np.ndarray | None = (
+        None  # as from `_solved_at`; None: all items were solved with `train_`
+    )
     problem: Any
     fit: Any
     _keep: Any
