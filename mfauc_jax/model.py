@@ -179,7 +179,7 @@ class MFAUC(Growing, Declared):
         finally:
             if states is not None:
                 states.close()
-        self._keep(X, fitted)._known = X, (self.weights, self.penalty), problem.constants()
+        self._keep(X, fitted)._known = X, (self.weights, self.penalty), problem.constants
         return self
 
     def _keep(

@@ -119,7 +119,7 @@ class Growing(Recommender):
         """What fold-in needs of the training set X, computed once for these weights and this penalty."""
         rules = self.weights, self.penalty
         if self._known is None or self._known[0] is not X or self._known[1] != rules:
-            self._known = X, rules, self.problem(X).constants()
+            self._known = X, rules, self.problem(X).constants
         return self._known[2]
 
     def _warm_up_fold_in(self) -> tuple[int, ...]:
@@ -162,12 +162,17 @@ class Growing(Recommender):
         factors = _items_solved(problem, Factors(U, V), joining.columns_of(new, X))
         grown = dataclasses.replace(self)  # pyright: ignore
         grown._keep(X, Fitted(factors, self.history_, "folded in"))
-        grown._known = X, (self.weights, self.penalty), problem.constants()
+        grown._known = X, (self.weights, self.penalty), problem.constants
         return grown
 
     def _last_problem(self, X: Interactions) -> Problem:
-        """The problem of X, with the objective that a fit ends with."""
-        problem = self.problem(X)
+        """The problem of X, which holds the training set, with the objective that a fit ends with.
+
+        What the penalty's rule took long to find in the training set stays as it was until the next fit.
+        """
+        constants, penalty = self._constants(self._train), self.penalty
+        penalty = penalty if constants is None else penalty.settled(constants.penalty)
+        problem = Problem.of(X, self.loss, self.weighting, self.weights, penalty)
         last = self.chosen_solver.stages(problem.objective)[-1]
         return problem.minimising(last)
 
@@ -197,7 +202,7 @@ class Growing(Recommender):
         new = joining.over_another(X_new)
         X = joining.joined(self.train_, new)
         problem = self._last_problem(X)
-        constants = problem.constants()
+        constants = problem.constants
         alone = jax.process_count() == 1
         if iterations is None and alone and fold_in_items.is_quadratic(problem.objective):
             users, items = joining.rows_of(new, X), joining.columns_of(new, X)
