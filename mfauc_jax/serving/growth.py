@@ -19,7 +19,6 @@ from mfauc_jax.solvers import Gaussian, base
 from mfauc_jax.training import loop
 from mfauc_jax.training.loop import Fitted
 
-TURNS = 2  # how often `partial_fit` solves the touched users and items
 GROWTH = 0.05  # an item is solved once a twentieth of its positives came after it was solved last
 
 
@@ -182,9 +181,9 @@ class Growing(Recommender):
         """Continue from the present factors with further positives, users and items.
 
         New users and items come after the known ones. By default only the users and items of X_new move: their u_i and
-        v_j are solved exactly, in turns and twice, as `fold_in` and `fold_in_items` do, and everybody else stays. An
-        item that many users have waits until a twentieth of its positives is new. This takes a fraction of a fit. It
-        needs the square loss with φ = identity, and one process; otherwise 2 `iterations` are run.
+        v_j are solved exactly, once each, as `fold_in` and `fold_in_items` do, and everybody else stays. An item
+        that many users have waits until a twentieth of its positives is new. This takes a fraction of a fit. It needs
+        the square loss with φ = identity, and one process; otherwise 2 `iterations` are run.
 
         With `iterations`, the solver goes on over old and new positives together, which moves every factor a little.
         Then a new item starts with a Gaussian v_j, as in `fit`, and a new user with the u_i of `fold_in`. On a model
@@ -225,27 +224,23 @@ class Growing(Recommender):
     def _update(
         self, problem: Problem, constants: Constants | None, users: np.ndarray, items: np.ndarray
     ) -> Fitted:
-        """u_i of `users` and v_j of `items` solved in turns; new items first, from the users who are known."""
-        X, history, begun = problem.X, [], time.perf_counter()
+        """New items solved from the users who are known, then the u_i of `users`, then the v_j of `items`."""
+        X, begun = problem.X, time.perf_counter()
         (m, n), k = map(len, self.factors_), self.factors_.V.shape[1]
         zeros = (np.zeros((size, k)) for size in (X.num_users - m, X.num_items - n))
-        factors = Factors(*(host.joined(F, Z) for F, Z in zip(self.factors_, zeros, strict=True)))
-        fresh = items[items >= n]
-        for turn in range(TURNS):
-            before = factors
-            if turn == 0:
-                factors = _items_solved(problem, factors, fresh)
-            folded = self._solve_users(X, factors.V, X.take(users), constants)
-            factors = factors._replace(U=_replaced(factors.U, users, folded.U))
-            factors = _items_solved(problem, factors, items)
-            moved = sum(
-                ((np.asarray(a) - np.asarray(b)) ** 2).sum()
-                for a, b in zip(factors, before, strict=True)
-            )
-            size = sum((np.asarray(a) ** 2).sum() for a in factors)
-            record = {"iteration": turn + 1, "step_size": float(np.sqrt(moved / (size + 1e-30)))}
-            history.append(record | {"seconds": time.perf_counter() - begun})
-        return Fitted(factors, history, "iterations")
+        before = Factors(*(host.joined(F, Z) for F, Z in zip(self.factors_, zeros, strict=True)))
+        factors = _items_solved(problem, before, items[items >= n])
+        folded = self._solve_users(X, factors.V, X.take(users), constants)
+        factors = factors._replace(U=_replaced(factors.U, users, folded.U))
+        factors = _items_solved(problem, factors, items)
+        moved = sum(
+            ((np.asarray(a) - np.asarray(b)) ** 2).sum()
+            for a, b in zip(factors, before, strict=True)
+        )
+        size = sum((np.asarray(a) ** 2).sum() for a in factors)
+        record = {"iteration": 1, "step_size": float(np.sqrt(moved / (size + 1e-30)))}
+        record["seconds"] = time.perf_counter() - begun
+        return Fitted(factors, [record], "iterations")
 
     def _go_on(
         self, problem: Problem, constants: Constants | None, iterations: int, progress: bool | None
