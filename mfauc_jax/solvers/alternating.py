@@ -41,7 +41,6 @@ class Alternating(base.Solver):
     The number of devices changes nothing but the order of sums.
     """
 
-    quick = True
     in_processes = True
     iterations: int = count(4, least=1, identity=False, help="T, sweeps over all of U and V")
     user_steps: int = count(2, least=1, help="conjugate-gradient steps on each u_i per sweep")
