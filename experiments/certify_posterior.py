@@ -113,11 +113,16 @@ def draw(records: list[dict]) -> str:
         own = [r for r in records if (r["dataset"], r["rank"]) == (dataset, rank)]
         r = max(own, key=lambda r: r["certified"])
         lines.append(
-            f"| {dataset} | {rank} | {r['sigma']:g} | {r['divergence']:.0f} | {r['certified']:.3f} | "
-            f"{r['auc_drawn']:.3f} | {r['certified_prior']:.3f} | {r['auc_prior']:.3f} | "
+            f"| {dataset} | {rank} | {r['sigma']:g} | {r['divergence']:.0f} | {_down(r['certified'])} | "
+            f"{r['auc_drawn']:.3f} | {_down(r['certified_prior'])} | {r['auc_prior']:.3f} | "
             f"{r['auc_mean']:.3f}, {r['auc_all']:.3f} |"
         )
     return "\n".join(lines)
+
+
+def _down(bound: float) -> str:
+    """Three digits, rounded down: a certificate must not be rounded up."""
+    return f"{np.floor(1000 * bound) / 1000:.3f}"
 
 
 def main(config: Config) -> int:
