@@ -121,7 +121,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
 def updated(text: str) -> str:
     """A page with every number and block as the records have it."""
     text = NUMBER.sub(lambda m: written(m["text"], m["source"]) + m["mark"], text)
-    return BLOCK.sub(lambda m: m["begin"] + BLOCKS[m["name"]]() + m["end"], text)
+    return BLOCK.sub(lambda m: m["begin"] + f"\n{BLOCKS[m['name']]()}\n" + m["end"], text)
 
 
 def stale(page: pathlib.Path) -> list[str]:
