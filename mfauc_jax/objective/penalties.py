@@ -191,7 +191,7 @@ class Auto(Penalty):
         shape = mean_sigma**self.noise_power * (1 + np.sqrt(n / m))
         level = self.strength * self._lift(X, weights) * shape * np.sqrt(mean_noise)
         mean_scale = total((w[usable] ** self.reg_user_power).sum()) / total(usable.sum())
-        least_weight = w[usable].min()
+        least_weight = host.everyone(w[usable].min(initial=np.inf)).min()
         named = {"noise": level, "mean_scale": mean_scale, "least_weight": least_weight}
         return {name: float(value) for name, value in named.items()}
 
@@ -211,7 +211,7 @@ class Auto(Penalty):
         if self.lift is not None:
             return self.lift
         w = np.asarray(weights.user, np.float64)
-        lifted = np.where(w > 0, w, w[w > 0].min())
+        lifted = np.where(w > 0, w, 1.0)  # rows with w = 0 are 0
         rows = (
             w / np.maximum(np.diff(np.asarray(X.indptr)), 1) / lifted ** (self.reg_user_power / 2)
         )
