@@ -190,7 +190,7 @@ class Auto(Penalty):
         lift = self._lift(X, w, item_scale) if self.lift is None else self.lift
         level = self.strength * lift * shape * np.sqrt(mean_noise)
         mean_scale = total((w[usable] ** self.reg_user_power).sum()) / total(usable.sum())
-        least_weight = w[usable].min()
+        least_weight = host.everyone(w[usable].min(initial=np.inf)).min()
         named = {"noise": level, "mean_scale": mean_scale, "least_weight": least_weight}
         named["lift"] = lift
         return {name: float(value) for name, value in named.items()}
@@ -212,7 +212,7 @@ class Auto(Penalty):
 
     def _lift(self, X: Interactions, w: np.ndarray, item_scale: np.ndarray) -> float:
         """min(1.4, 1 + 6 (1 − ρ)), with ρ from the data on the scale of λ_i and λ_j."""
-        lifted = np.where(w > 0, w, w[w > 0].min())
+        lifted = np.where(w > 0, w, 1.0)  # rows with w = 0 are 0
         rows = (
             w / np.maximum(np.diff(np.asarray(X.indptr)), 1) / lifted ** (self.reg_user_power / 2)
         )
