@@ -9,6 +9,7 @@ import numpy as np
 
 from mfauc_jax._core import host
 from mfauc_jax._core.factors import Factors
+from mfauc_jax.data import dislikes as disliking
 from mfauc_jax.data import ids, joining
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.problem import Constants, Problem
@@ -46,20 +47,23 @@ class Growing(Recommender):
     _is_absent: Any
     _refuse_folded: Any
 
-    def fold_in(self, X_new: Any, *, unknown: str = "skip") -> Any:
+    def fold_in(self, X_new: Any, *, dislikes: Any = None, unknown: str = "skip") -> Any:
         """A model of users who were not in training: it computes their u from their positives and keeps the items.
 
         `recommend`, `predict`, `evaluate` and the other methods of the returned model answer for the new users and
-        leave out their positives as seen. `fold_in_gap_` bounds how far the objective of each u is above its minimum
-        (see `fold_in.fold_in`). This model is not changed.
+        leave out their positives and dislikes as seen. `fold_in_gap_` bounds how far the objective of each u is above
+        its minimum (see `fold_in.fold_in`). This model is not changed.
 
         Args:
             X_new: what `fit` takes, over the same items: with ids if `fit` was given ids, else with as many columns.
+            dislikes: items that the new users rejected, in the same form; see `fit`.
             unknown: "skip" leaves out positives whose item was not in training, and one warning counts them; "raise"
                 raises. A user without a known item gets u = 0, and scores of 0.
         """
         V, X = self._fitted().V, self.folded_from_ or self.train_
         new = joining.over_items(X_new, X, unknown)
+        if dislikes is not None:
+            new = disliking.attached(new, dislikes)
         U, gap = np.zeros((new.num_users, V.shape[1]), V.dtype), np.zeros(new.num_users)
         if new.nnz:  # else no user has a known item
             U, gap = self._solve_users(X, V, new, self._constants(X))
@@ -194,7 +198,7 @@ class Growing(Recommender):
         if not hasattr(self, "factors_"):
             return self.fit(X_new, progress=progress)
         self._refuse_folded("go on from")
-        new = joining.over_another(X_new)
+        new = ids.over_another(X_new)
         X = joining.joined(self.train_, new)
         problem = self._last_problem(X)
         constants = problem.constants()
