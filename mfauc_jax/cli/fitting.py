@@ -28,7 +28,7 @@ def add_to(commands: Any, everything: bool) -> None:
         "learn a model from ratings and write it to a file",
         everything,
     )
-    options.add_ratings(parser, "RATINGS", everything)
+    options.add_ratings(parser, "RATINGS", everything, dislikes=True)
     settings.add_model(parser, everything)
     add = parser.add_argument_group("fit").add_argument
     add(
@@ -70,7 +70,7 @@ def add_to(commands: Any, everything: bool) -> None:
         "try a grid of settings on held-out positives",
         everything,
     )
-    options.add_ratings(parser, "RATINGS", everything)
+    options.add_ratings(parser, "RATINGS", everything, dislikes=True)
     settings.add_model(parser, everything)
     add = parser.add_argument_group("select").add_argument
     add("--grid", action="append", required=True, metavar="NAME=A,B", help="values to try")

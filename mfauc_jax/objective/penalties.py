@@ -220,13 +220,17 @@ class Auto(Penalty):
         return min(1.4, 1 + 6 * (1 - rho))
 
     def _item_scale(self, X: Interactions, weights: PairWeights) -> np.ndarray:
-        """h_j^reg_item_power, [n]; g′_ij is b_j / mass_i on the complement."""
+        """h_j^reg_item_power, [n]; g′_ij is b_j / mass_i on the complement, c times as much for a dislike."""
         n = X.num_items
         rows, items, lengths = X.on_host()
         w, b, g = (np.asarray(a, np.float64) for a in (weights.user, weights.b, weights.g))
         mass = np.asarray(weights.neg_mass, np.float64)
         negative_weight = w * self._sigmas(n, np.maximum(lengths, 1), w) / mass
         h = np.bincount(items, w[rows] * g - negative_weight[rows] * b[items], minlength=n)
+        if weights.disliked is not None:
+            rows, items, _ = weights.disliked.X.on_host()
+            extra = (float(weights.disliked.factor) - 1) * b[items]
+            h = h + np.bincount(items, negative_weight[rows] * extra, minlength=n)
         return np.maximum(total(h + b * negative_weight.sum()), 1e-12) ** self.reg_item_power
 
     def _sigmas(self, n: int, lengths: np.ndarray, w: np.ndarray) -> np.ndarray:
