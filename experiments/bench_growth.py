@@ -5,7 +5,8 @@
 Nights. The last five positives of every user are held out. Of the rest the last `--late` share, in time order, comes
 in `--nights` equal nights; the model is fitted on what was before. After some nights the model that was only updated,
 by `partial_fit`, is compared with a refit on the same positives: p@5 and AUC over the users who are known by then, with
-the paired 95 % interval of their difference; and one night's time with the refit's, medians in the same run.
+the paired 95 % interval of their difference; and one night's time with the refit's, medians in the same run. The refit
+uses every core (`mfauc_jax.use_cores()`).
 
 Items. A tenth of the items loses all but 1, 3 or 10 of its positives, drawn at random among items with at least 20. The
 model is fitted without these items, and they are folded in from the positives that are left; a refit sees the same
@@ -29,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from experiments import flags, results
-from mfauc_jax import MFAUC, Interactions, data
+from mfauc_jax import MFAUC, Interactions, data, use_cores
 from mfauc_jax.evaluation import significance
 
 SHARE, LOWER, EXPLAINED = 0.25, 0.01, 1e-5
@@ -229,4 +230,5 @@ def met(r: dict) -> bool:
 
 
 if __name__ == "__main__":
+    use_cores()
     sys.exit(flags.run(Config, partial(results.judged, run, lambda records: None, met)))

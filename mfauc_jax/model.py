@@ -13,6 +13,7 @@ from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import part, size
 from mfauc_jax._core.settings import Declared
 from mfauc_jax.data import dislikes as disliking
+from mfauc_jax.data import joining
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation
 from mfauc_jax.objective.dislikes import refuse
@@ -146,7 +147,8 @@ class MFAUC(Growing, Declared):
             X: anything that `Interactions.of` reads: a scipy matrix (users × items), a pair of arrays, or a pandas,
                 polars or arrow frame with columns user and item.
             validation: held-out positives over the same users and items. Their metrics are recorded, and the factors
-                with the best `watch.metric` are kept. Ids that X lacks are left out; one warning counts them.
+                with the best `watch.metric` are kept. Ids that X lacks are left out; one warning counts them. In
+                several processes, X and validation are of this process's users, and the metrics are of all users.
             dislikes: items that users rejected, in any form that X may have, joined by ids. They are negatives that
                 count `weights.dislikes` times as much as unseen ones, and are never recommended. An item that is in X
                 too counts as liked; dislikes of users or items that X lacks are left out; one warning counts both.
@@ -158,7 +160,7 @@ class MFAUC(Growing, Declared):
         solver, own = self.chosen_solver, partial(self.describe, identity=True)
         if dislikes is not None:
             X = disliking.attached(Interactions.of(X), dislikes)
-        X, checkpoints = agreement.ready(own, solver, X, validation, watch, checkpoints)
+        X, validation, checkpoints = agreement.ready(own, solver, X, validation, watch, checkpoints)
         (m, n), k = X.shape, self.rank
         needed = (m + n) * (12 * k + 48) + 16 * k**2  # factors, averages, gradients; weights; k × k
         host.check_memory(needed, f"a fit of {m} users, {n} items and rank {k}")
@@ -171,7 +173,7 @@ class MFAUC(Growing, Declared):
         key_start, key_fit = host.keys(self.seed, 2)
         states = None
         if checkpoints is not None:
-            states = checkpoints.open(identity_of(own(), solver, problem, watcher))
+            states = checkpoints.open(identity_of(own(), solver, problem, watcher, order))
         try:
             fitted = loop.fit(
                 key_fit,
@@ -182,7 +184,7 @@ class MFAUC(Growing, Declared):
                 states=states,
                 callbacks=callbacks,
                 progress=progress,
-                restored=partial(_in_order, order),
+                order=order,
             )
         except DivergedError as error:
             self._keep(X, error.fitted)
@@ -190,7 +192,7 @@ class MFAUC(Growing, Declared):
         finally:
             if states is not None:
                 states.close()
-        self._keep(X, fitted)._known = X, (self.weights, self.penalty), problem.constants()
+        self._keep(X, fitted)._known = X, (self.weights, self.penalty), problem.constants
         return self
 
     def _keep(
@@ -208,10 +210,13 @@ class MFAUC(Growing, Declared):
     def save(self, path: str | os.PathLike) -> None:
         """Write everything `load` needs to one safetensors file, whole or not at all.
 
-        Of a function that was given as loss, weighting or optimiser the file holds only the name: see `load`.
+        Of a function that was given as loss, weighting or optimiser the file holds only the name: see `load`. In
+        several processes, all of them must call it: the first writes the users of all, one process after the other.
         """
         factors, history = self._fitted(), self.history_
         self._refuse_folded("save")
+        train = joining.of_all(self.train_)
+        factors = factors._replace(U=host.everybody(np.asarray(factors.U)))
         untimed = [{k: v for k, v in record.items() if k != "seconds"} for record in history]
         summary = {  # without times, so that equal fits write equal bytes
             "iterations": len(untimed),
@@ -222,9 +227,9 @@ class MFAUC(Growing, Declared):
         known = (
             self._known if self._known and self._known[1] == (self.weights, self.penalty) else None
         )
-        contents = model_file.Contents(factors, self.train_, self.describe(), summary)
+        contents = model_file.Contents(factors, train, self.describe(), summary)
         kept = {"constants": known and known[2], "solved": self._solved}
-        model_file.write(path, contents._replace(**kept))
+        agreement.first(lambda: model_file.write(path, contents._replace(**kept)))
 
     @classmethod
     def load(cls, path: str | os.PathLike, **given: Any) -> "MFAUC":
@@ -245,8 +250,3 @@ class MFAUC(Growing, Declared):
             model._known = contents.train, (model.weights, model.penalty), contents.constants
         model._solved = contents.solved
         return model
-
-
-def _in_order(order: np.ndarray | None, factors: Factors) -> Factors:
-    """The factors with the users back in the caller's order; `order` is the solver's."""
-    return factors if order is None else factors._replace(U=factors.U[np.argsort(order)])

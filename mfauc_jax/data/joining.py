@@ -3,8 +3,10 @@
 import dataclasses
 from typing import Any
 
+import jax
 import numpy as np
 
+from mfauc_jax._core import host
 from mfauc_jax.data import dislikes, ids, interactions, reading
 from mfauc_jax.data.interactions import Interactions
 
@@ -121,3 +123,17 @@ def _extended(kind: str, names, new_names, size: int, new_size: int):
     positions = np.where(is_known, positions, 0)
     positions[~is_known] = len(names) + np.arange(len(unseen))
     return positions, np.concatenate([names, unseen]), len(names) + len(unseen)
+
+
+def of_all(X: Interactions) -> Interactions:
+    """The rows of all processes, one process after the other, over the same items; X itself in one process."""
+    if jax.process_count() == 1:
+        return X
+    lengths = host.everybody(np.diff(np.asarray(X.indptr)))
+    items = host.everybody(np.asarray(X.indices))
+    given = X.confidence is not None, X.user_ids is not None
+    confidence = host.everybody(np.asarray(X.confidence)) if given[0] else None
+    user_ids = host.everybody(np.asarray(X.user_ids)) if given[1] else None
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    shape = len(lengths), X.num_items
+    return interactions.merged(rows, items, shape, confidence, user_ids, X.item_ids)

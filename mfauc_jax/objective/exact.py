@@ -24,6 +24,7 @@ from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import dislikes, equation, losses
 from mfauc_jax.objective.equation import Objective
+from mfauc_jax.objective.penalties import by_row
 from mfauc_jax.objective.weights import PairWeights
 
 BLOCK = 2**20  # numbers in one block's temporary array: 4 MB in float32
@@ -95,6 +96,23 @@ def value(objective: Objective, factors: Factors, data: Plan) -> Float[Array, ""
     for block in data.blocks:
         total, _ = jax.lax.scan(add, total, block)
     return total
+
+
+def value_of_all(objective: Objective, factors: Factors, data: Plan) -> float:
+    """θ(U, V) of the users of all processes, each of which gives its own; in one process it is `value`.
+
+    θ = Σ_i w_i risk_i / m₊ + ½ (Σ_i λ_i |u_i|² / m + Σ_j λ_j |v_j|² / n): the sums over users, m₊ and m are added up.
+    """
+    if jax.process_count() == 1:
+        return float(value(objective, factors, data))
+    usable = data.weights.usable.shape[0]
+    unpenalised = objective._replace(reg=0.0)
+    risks = usable * float(value(unpenalised, factors, data)) if usable else 0.0
+    squares = [(np.asarray(F, np.float64) ** 2).sum(1) for F in factors]
+    reg = by_row(objective.reg, *map(len, squares))
+    users, items = (np.asarray(r, np.float64) @ s for r, s in zip(reg, squares, strict=True))
+    risks, usable, users, m = host.total(np.array([risks, usable, users, len(squares[0])], float))
+    return float(risks / usable + 0.5 * (users / m + items / len(squares[1])))
 
 
 def _add_block(objective, factors, weights, carry, block):

@@ -20,7 +20,6 @@ from mfauc_jax.solvers import Gaussian, base
 from mfauc_jax.training import loop
 from mfauc_jax.training.loop import Fitted
 
-TURNS = 2  # how often `partial_fit` solves the touched users and items
 GROWTH = 0.05  # an item is solved once a twentieth of its positives came after it was solved last
 
 
@@ -130,7 +129,7 @@ class Growing(Recommender):
         """What fold-in needs of the training set X, computed once for these weights and this penalty."""
         rules = self.weights, self.penalty
         if self._known is None or self._known[0] is not X or self._known[1] != rules:
-            self._known = X, rules, self.problem(X).constants()
+            self._known = X, rules, self.problem(X).constants
         return self._known[2]
 
     def _warm_up_fold_in(self) -> tuple[int, ...]:
@@ -176,12 +175,17 @@ class Growing(Recommender):
             factors = factors._replace(V=_replaced(V, items, found))
         grown = dataclasses.replace(self)  # pyright: ignore
         grown._keep(X, Fitted(factors, self.history_, "folded in"), None, gap)
-        grown._known = X, (self.weights, self.penalty), problem.constants()
+        grown._known = X, (self.weights, self.penalty), problem.constants
         return grown
 
     def _last_problem(self, X: Interactions) -> Problem:
-        """The problem of X, with the objective that a fit ends with."""
-        problem = self.problem(X)
+        """The problem of X, which holds the training set, with the objective that a fit ends with.
+
+        What the penalty's rule took long to find in the training set stays as it was until the next fit.
+        """
+        constants, penalty = self._constants(self._train), self.penalty
+        penalty = penalty if constants is None else penalty.settled(constants.penalty)
+        problem = Problem.of(X, self.loss, self.weighting, self.weights, penalty)
         last = self.chosen_solver.stages(problem.objective)[-1]
         return problem.minimising(last)
 
@@ -191,9 +195,9 @@ class Growing(Recommender):
         """Continue from the present factors with further positives, users and items.
 
         New users and items come after the known ones. By default only the users and items of X_new move: their u_i and
-        v_j are solved exactly, in turns and twice, as `fold_in` and `fold_in_items` do, and everybody else stays. An
-        item that many users have waits until a twentieth of its positives is new. This takes a fraction of a fit. It
-        needs the square loss with φ = identity, and one process; otherwise 2 `iterations` are run.
+        v_j are solved exactly, once each, as `fold_in` and `fold_in_items` do, and everybody else stays. An item
+        that many users have waits until a twentieth of its positives is new. This takes a fraction of a fit. It needs
+        the square loss with φ = identity, and one process; otherwise 2 `iterations` are run.
 
         With `iterations`, the solver goes on over old and new positives together, which moves every factor a little.
         Then a new item starts with a Gaussian v_j, as in `fit`, and a new user with the u_i of `fold_in`. On a model
@@ -211,7 +215,7 @@ class Growing(Recommender):
         new = ids.over_another(X_new)
         X = joining.joined(self.train_, new)
         problem = self._last_problem(X)
-        constants = problem.constants()
+        constants = problem.constants
         alone = jax.process_count() == 1
         if iterations is None and alone and fold_in_items.is_quadratic(problem.objective):
             users, items = joining.rows_of(new, X), joining.columns_of(new, X)
@@ -234,27 +238,23 @@ class Growing(Recommender):
     def _update(
         self, problem: Problem, constants: Constants | None, users: np.ndarray, items: np.ndarray
     ) -> Fitted:
-        """u_i of `users` and v_j of `items` solved in turns; new items first, from the users who are known."""
-        X, history, begun = problem.X, [], time.perf_counter()
+        """New items solved from the users who are known, then the u_i of `users`, then the v_j of `items`."""
+        X, begun = problem.X, time.perf_counter()
         (m, n), k = map(len, self.factors_), self.factors_.V.shape[1]
         zeros = (np.zeros((size, k)) for size in (X.num_users - m, X.num_items - n))
-        factors = Factors(*(host.joined(F, Z) for F, Z in zip(self.factors_, zeros, strict=True)))
-        fresh = items[items >= n]
-        for turn in range(TURNS):
-            before = factors
-            if turn == 0:
-                factors = _items_solved(problem, factors, fresh)
-            folded = self._solve_users(X, factors.V, X.take(users), constants)
-            factors = factors._replace(U=_replaced(factors.U, users, folded.U))
-            factors = _items_solved(problem, factors, items)
-            moved = sum(
-                ((np.asarray(a) - np.asarray(b)) ** 2).sum()
-                for a, b in zip(factors, before, strict=True)
-            )
-            size = sum((np.asarray(a) ** 2).sum() for a in factors)
-            record = {"iteration": turn + 1, "step_size": float(np.sqrt(moved / (size + 1e-30)))}
-            history.append(record | {"seconds": time.perf_counter() - begun})
-        return Fitted(factors, history, "iterations")
+        before = Factors(*(host.joined(F, Z) for F, Z in zip(self.factors_, zeros, strict=True)))
+        factors = _items_solved(problem, before, items[items >= n])
+        folded = self._solve_users(X, factors.V, X.take(users), constants)
+        factors = factors._replace(U=_replaced(factors.U, users, folded.U))
+        factors = _items_solved(problem, factors, items)
+        moved = sum(
+            ((np.asarray(a) - np.asarray(b)) ** 2).sum()
+            for a, b in zip(factors, before, strict=True)
+        )
+        size = sum((np.asarray(a) ** 2).sum() for a in factors)
+        record = {"iteration": 1, "step_size": float(np.sqrt(moved / (size + 1e-30)))}
+        record["seconds"] = time.perf_counter() - begun
+        return Fitted(factors, [record], "iterations")
 
     def _go_on(
         self, problem: Problem, constants: Constants | None, iterations: int, progress: bool | None

@@ -43,7 +43,6 @@ class Alternating(base.Solver):
     The number of devices changes nothing but the order of sums.
     """
 
-    quick = True
     in_processes = True
     takes_dislikes = True
     iterations: int = count(4, least=1, identity=False, help="T, sweeps over all of U and V")
@@ -160,7 +159,7 @@ class Alternating(base.Solver):
             return state
         layout = self._tiling(problem.X)[1]
         put = layout.whole if jax.process_count() > 1 else jax.device_put
-        U = meshes.everybody(meshes.joined(state.factors.U, meshes.on_host(state.extra)))
+        U = host.everybody(meshes.joined(state.factors.U, meshes.on_host(state.extra)))
         U = host.padded(U, programs.user_rows(len(U)))
         factors = Factors(put(U), put(meshes.on_host(state.factors.V)))
         return base.begin(factors)._replace(iteration=put(meshes.on_host(state.iteration)))
@@ -171,7 +170,7 @@ class Alternating(base.Solver):
         if layout.mesh.size == 1:
             return state
         U, V = map(meshes.on_host, state.factors)
-        begun = self.init(problem, Factors(meshes.own(U, problem.X.num_users), V))  # pyright: ignore
+        begun = self.init(problem, Factors(host.own(U, problem.X.num_users), V))  # pyright: ignore
         return begun._replace(iteration=layout.whole(meshes.on_host(state.iteration)))
 
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
