@@ -38,8 +38,9 @@ from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import Reg
 from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import averaging, base, minibatch
-from mfauc_jax.solvers.blockwise import design, placement, visits
+from mfauc_jax.solvers.blockwise import design, placement, rounds
 from mfauc_jax.solvers.blockwise.placement import Data
+from mfauc_jax.solvers.blockwise.visits import Shared
 from mfauc_jax.solvers.mesh import SPLIT, WHOLE
 
 REASSIGN = {"both": None, "columns": None}
@@ -141,15 +142,13 @@ class Blockwise(minibatch.Sampled):
         tables = minibatch.Tables(state.factors, state.extra, ())
         sides = jax.tree.map(_spec, tables)
         iteration = jax.shard_map(
-            partial(visits.on_device, self.mesh().size, data.row_bits),
+            partial(rounds.on_device, self.mesh().size, data.row_bits),
             mesh=self.mesh(),
             in_specs=(sides, jax.tree.map(lambda _: SPLIT, data.users), WHOLE),
             out_specs=sides,
             check_vma=False,
         )
-        shared = visits.Shared(
-            key_visits, self, objective, data.scale, data.items, item_at, place_of
-        )
+        shared = Shared(key_visits, self, objective, data.scale, data.items, item_at, place_of)
         after, memory, _ = iteration(tables, data.users, shared)
         count = state.iteration + 1
         mean = averaging.update(self.average, state.average, after, count)
