@@ -129,6 +129,8 @@ def _memory(solver: Sampled, factors: Factors) -> tuple:
 class Minibatch(Sampled):
     """θ′ over batches of users, any optax optimiser on the touched rows; any loss, φ, g, g′."""
 
+    takes_dislikes = True
+
     def prepare(self, problem: Problem) -> Data:
         """X, its weights, and the expected number of draws of each item."""
         drawn = expected_draws(problem.X, problem.weights, self.num_pos, self.num_neg)
@@ -173,6 +175,10 @@ def expected_draws(
     share = (np.asarray(weights.user) > 0) / np.asarray(weights.neg_mass, np.float64)
     as_pos = np.bincount(items, g, minlength=X.num_items)
     as_neg = b * (share.sum() - np.bincount(items, share[rows], minlength=X.num_items))
+    if weights.disliked is not None:
+        rows, items, _ = weights.disliked.X.on_host()
+        extra = (float(weights.disliked.factor) - 1) * b[items]
+        as_neg = as_neg + np.bincount(items, share[rows] * extra, minlength=X.num_items)
     return host.floats(num_pos * as_pos + num_neg * as_neg)
 
 

@@ -89,13 +89,9 @@ class Blockwise(minibatch.Sampled):
         return design.deal(design.deal_key(seed), np.asarray(X.row_lengths), self.blocks)
 
     def start(self, start: base.Start, key, X: Interactions, rank: int) -> Factors:
-        """Gaussian rows block by block, so that a process draws its own users only; other starts need one process."""
+        """Gaussian rows block by block, so that a process draws its own users only; other starts as they are."""
         if isinstance(start, base.Gaussian):
             return placement.start(key, *X.shape, rank, start.scale, self.blocks)
-        if jax.process_count() > 1:
-            raise ValueError(
-                f"start = {start.name!r} needs every user: several processes need 'gaussian'"
-            )
         return start.draw(key, X, rank)
 
     def seen_by_step(self, problem: Problem) -> Objective:
