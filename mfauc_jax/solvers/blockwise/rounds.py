@@ -47,7 +47,7 @@ def on_device(ring: int, row_bits: int, tables, users: Users, shared: Shared):
         shared: the same on every device.
     """
     d, u, (here, blocks) = shared.solver.blocks, users.length.shape[1], _here(shared, ring)
-    ready, leaving = gathered(ring, row_bits, tables, users, shared)
+    ready, sent = gathered(ring, row_bits, tables, users, shared)
     _, joined = travel.rows_and_scalars(tables.memory[0])
 
     def round_(r, carry):
@@ -66,7 +66,7 @@ def on_device(ring: int, row_bits: int, tables, users: Users, shared: Shared):
     start = ready.rows, ready.scalars, ready.columns
     rows, scalars, columns = jax.lax.fori_loop(0, d, round_, start)
     rows = [leaf.reshape(here, -1, leaf.shape[-1])[:, :u] for leaf in rows]
-    U, *leaves = map(travel.join, travel.gather_users(rows, leaving, ring))
+    U, *leaves = map(travel.join, travel.gather_users(rows, sent, ring))
     V, item_memory = jax.tree.map(travel.join, columns)
     V, item_memory = travel.fetch(_mine(ring, shared.place_of), (V, item_memory), ring)
     return minibatch.Tables(Factors(U, V), (joined(leaves, scalars), item_memory), ())
@@ -81,15 +81,14 @@ def gathered(ring: int, row_bits: int, tables, users: Users, shared: Shared) -> 
     (U, V), (user_memory, item_memory), _ = tables
     items = travel.fetch(_mine(ring, shared.item_at), (V, item_memory), ring)
     leaves, _ = travel.rows_and_scalars(user_memory)
-    keys = jax.vmap(lambda block: jax.random.split(jax.random.fold_in(shared.key, block), 3))
-    keys = keys(blocks)
+    keys = keys_of(shared.key, blocks)
     at_home = Group(
         [travel.cut(here, leaf) for leaf in (U, *leaves.rows)],
         _draws(row_bits, shared, keys[:, 0], users),
         _facts(shared.objective, users),
     )
-    leaving = _leaving(solver, keys[:, 1:], users.ranked)
-    group = travel.scatter_users(at_home, leaving, ring)
+    sent = leaving(solver, keys, users.ranked)
+    group = travel.scatter_users(at_home, sent, ring)
     u = users.length.shape[1]
     steps, b = _batches(solver, u, shared.item_at.shape[0])
 
@@ -101,7 +100,7 @@ def gathered(ring: int, row_bits: int, tables, users: Users, shared: Shared) -> 
     group = jax.tree.map(in_batches, group)
     by_column = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 3, 1), group.drawn)
     columns = jax.tree.map(partial(travel.cut, here), items)
-    return Ready(group.rows, leaves.scalars, columns, by_column, group.facts), leaving
+    return Ready(group.rows, leaves.scalars, columns, by_column, group.facts), sent
 
 
 def _here(shared: Shared, ring: int) -> tuple[int, Int[Array, "here"]]:
@@ -116,7 +115,12 @@ def _mine(ring: int, places: Int[Array, "n"]) -> Int[Array, "part"]:
     return jax.lax.dynamic_slice_in_dim(places, jax.lax.axis_index(AXIS) * part, part)
 
 
-def _leaving(solver, keys: Key[Array, "here 2"], ranked: Int[Array, "here u"]):
+def keys_of(key: Key[Array, ""], blocks: Int[Array, "here"]) -> Key[Array, "here 3"]:
+    """The keys of each home block in this iteration: for the draws, for the deal of its users, for their order."""
+    return jax.vmap(lambda block: jax.random.split(jax.random.fold_in(key, block), 3))(blocks)
+
+
+def leaving(solver, keys: Key[Array, "here 3"], ranked: Int[Array, "here u"]) -> Array:
     """The users that each home block sends to each row block of this iteration, in random order: [here, d, u/d].
 
     If only columns are reassigned, they all stay, and the answer is [here, 1, u].
@@ -125,8 +129,8 @@ def _leaving(solver, keys: Key[Array, "here 2"], ranked: Int[Array, "here u"]):
     parts = d if solver.reassign == "both" else 1
 
     def one(keys, ranked):
-        dealt = design.dealt(keys[0], ranked, parts) if parts > 1 else ranked[None]
-        return jnp.take_along_axis(dealt, jnp.argsort(draws.words(keys[1], dealt.shape), axis=1), 1)
+        dealt = design.dealt(keys[1], ranked, parts) if parts > 1 else ranked[None]
+        return jnp.take_along_axis(dealt, jnp.argsort(draws.words(keys[2], dealt.shape), axis=1), 1)
 
     return jax.vmap(one)(keys, ranked).reshape(here, parts, u // parts)
 
