@@ -1,4 +1,4 @@
-"""The paper's parallel route on one device and on two, beside the minibatch route on one: seconds, bytes moved and kept.
+"""The parallel route on one device and on two, beside the minibatch route on one: seconds, bytes moved and kept.
 
     python -m experiments.bench_parallel [--data_dir=DIR]
 

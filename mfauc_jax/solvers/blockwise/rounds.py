@@ -90,7 +90,7 @@ def gathered(ring: int, row_bits: int, tables, users: Users, shared: Shared) -> 
     sent = leaving(solver, keys, users.ranked)
     group = travel.scatter_users(at_home, sent, ring)
     u = users.length.shape[1]
-    steps, b = _batches(solver, u, shared.item_at.shape[0])
+    steps, b = batches(solver, u, shared.item_at.shape[0])
 
     def in_batches(leaf):
         fill = ((0, 0), (0, steps * b - u), *((0, 0) for _ in leaf.shape[2:]))
@@ -135,7 +135,7 @@ def leaving(solver, keys: Key[Array, "here 3"], ranked: Int[Array, "here u"]) ->
     return jax.vmap(one)(keys, ranked).reshape(here, parts, u // parts)
 
 
-def _batches(solver, u: int, n: int) -> tuple[int, int]:
+def batches(solver, u: int, n: int) -> tuple[int, int]:
     """The number of batches in a visit, and the users of each."""
     steps = -(-u // min(u, solver.users_per_batch(u * solver.blocks, n)))
     return steps, -(-u // steps)

@@ -130,7 +130,7 @@ class Blockwise(minibatch.Sampled):
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
         """One iteration: a visit of every one of the d × d blocks."""
         key_items, key_visits = jax.random.split(key)
-        item_at, place_of = self._places(key_items, data)
+        item_at, place_of = self.places(key_items, data)
         tables = minibatch.Tables(state.factors, state.extra, ())
         sides = jax.tree.map(_spec, tables)
         iteration = jax.shard_map(
@@ -146,7 +146,7 @@ class Blockwise(minibatch.Sampled):
         mean = averaging.update(self.average, state.average, after, count)
         return base.State(after, mean, count, memory), base.change(state.factors, after)
 
-    def _places(self, key, data: Data) -> tuple[Array, Array]:
+    def places(self, key, data: Data) -> tuple[Array, Array]:
         """The item of each place, block by block, and the place of each item, of one iteration."""
         block = design.dealt(key, data.items.ranked, self.blocks)
         item_at = jnp.sort(block, axis=1).reshape(-1)  # in the catalogue's order within a block
@@ -159,7 +159,7 @@ class Blockwise(minibatch.Sampled):
         For figures and tests: a `step` with this key visits these blocks.
         """
         d, (key_items, key_visits) = self.blocks, jax.random.split(key)
-        column = self._places(key_items, data)[1] // (data.items.b.shape[0] // d)
+        column = self.places(key_items, data)[1] // (data.items.b.shape[0] // d)
         if self.reassign == "columns":
             row = jnp.broadcast_to(jnp.arange(d)[:, None], data.users.ranked.shape)
             return row, column
