@@ -23,6 +23,7 @@ from mfauc_jax.evaluation import ranking
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.serving import fold_in
 from mfauc_jax.solvers import base
+from mfauc_jax.solvers.blockwise import design
 
 SIMULATED = 8  # CPU devices on which arguments are made
 SAMPLE = 2**15, 5000  # users and items of a sample
@@ -119,14 +120,13 @@ def blockwise(size: Size, rank: int, chips: int) -> Described:
         return Described(program, {}, aot.Loops())
     inputs: Any = program.args[-1]
     (_, entries), (_, users) = inputs.users.items.shape, inputs.users.length.shape
-    per_chip, items = -(-int(size.users) // chips), -(-int(size.items) // chips) * chips
+    per_chip = design.padded(-(-int(size.users) // chips), chips)
     sizes = {
         devices: chips,
         entries: round(size.positives / chips),
         users: per_chip,
         devices * users: chips * per_chip,
-        inputs.items.b.shape[0]: items,
-        inputs.items.together.shape[0]: items // (4 * chips),
+        inputs.items.b.shape[0]: design.padded(int(size.items), chips),
     }
     _check(sizes, rank)
     args = (solver.replace(blocks=chips), *program.args[1:])
