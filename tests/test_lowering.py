@@ -9,7 +9,7 @@ import sys
 import jax
 import pytest
 
-from experiments import aot, compile_tpu
+from experiments import aot, compile_tpu, results
 from mfauc_jax import solvers
 
 TINY = compile_tpu.SIZES["tiny"]
@@ -63,6 +63,15 @@ def test_a_sample_with_its_sizes_replaced_has_the_shapes_of_the_data():
     assert len(chunks) == 1 and inputs.users.count.shape == (8,)
     held = inputs.users.items.size / size.positives
     assert 1 <= held < 1.6  # with the padding of rows of 50 to tiles of 16
+
+
+def test_the_table_in_the_docs_is_that_of_the_records():
+    """Kills: a number of the table that was edited by hand, records that were not committed with it."""
+    kept = results.COMMITTED / "compile_tpu.jsonl"
+    records = results.read(kept)
+    assert compile_tpu.table(records) + "\n" == kept.with_suffix(".md").read_text()
+    assert {record["kind"] for record in records} == set(PROGRAMS)
+    assert not any(record["commit"].endswith("-dirty") for record in records)
 
 
 @pytest.mark.timeout(3600)
