@@ -83,6 +83,10 @@ class Sequential(base.Solver):
         """X, its weights and its transpose."""
         return Data(problem.X, problem.weights, problem.X.transpose())
 
+    def item_risk(self, objective, v, factors: Factors, sample):
+        """What ∂v_j is the gradient of, without the penalty: `equation.item_risk`."""
+        return equation.item_risk(objective, v, factors, sample)
+
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
         """One iteration in the paper's sense: max(m, n) steps."""
         (m, n), weights = data.X.shape, data.weights
@@ -99,9 +103,7 @@ class Sequential(base.Solver):
             return (weight * risk + 0.5 * by_user[i] * (u @ u)) / m
 
         def item_part(v, factors, j, sample):
-            return (
-                equation.item_risk(objective, v, factors, sample) + 0.5 * by_item[j] * (v @ v) / n
-            )
+            return self.item_risk(objective, v, factors, sample) + 0.5 * by_item[j] * (v @ v) / n
 
         def move(row, gradient, rows):
             row = row - self.learning_rate * RULES[self.step_rule](gradient, rows)
