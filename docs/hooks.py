@@ -1,8 +1,8 @@
 """mkdocs: what pages take from the library and from the records.
 
 `{{ settings NAME … }}` is a table of the fields of each class of `mfauc_jax`, `{{ settings parts }}` of every part of a
-model, `{{ metrics }}` the table of metrics, `{{ version }}` the version, `{{ notebook FILE }}` the cells of a notebook with
-their outputs. Pictures of the experiments' records are copied into `images`.
+model, `{{ metrics }}` the table of metrics, `{{ version }}` the version, `{{ notebook FILE }}` the cells of a notebook
+with their outputs. Pictures of the experiments' records are copied into `images`.
 """
 
 import json
@@ -32,6 +32,19 @@ def on_page_markdown(markdown: str, **_) -> str:
         return made[name](words) if words else made[name]()
 
     return re.sub(rf"\{{\{{ ((?:{'|'.join(made)})(?: [\w ./]+)?) \}}\}}", replaced, markdown)
+
+
+def on_page_content(html: str, page, **_) -> str:
+    """Make links of the citations in docstrings: docs/derivations.md#anchor, and errata of theory/README.md."""
+    root = "../" if page.url else ""
+    html = re.sub(
+        r"(?<![\w/\"])docs/derivations\.md#([\w-]+)",
+        rf'<a href="{root}derivations/#\1">derivations, \1</a>',
+        html,
+    )
+    return re.sub(
+        r"(?<![\w/\">])theory/README\.md, (E\d+)", rf'<a href="{root}errata/">errata, \1</a>', html
+    )
 
 
 def version() -> str:

@@ -3,11 +3,11 @@
     python -m experiments.bench_service --data_dir=DIR
 
 A model of MovieLens 1M, with ids as text, is saved; `docs/service/app.py`, which the page prints, is started by uvicorn
-in a process of its own. Each client keeps one connection and sends its next request when it has the last answer: nine in
-ten ask for the list of a user (one of twenty is unknown), the others for the list of a new basket or for similar items.
-Half way the link to the model is changed, so the service loads another one while it answers. The exit code says whether
-the targets hold: no errors, both versions seen, p99 at most 20 ms, and memory that does not grow by more than 2 %
-between the load of the second model and the end.
+in a process of its own. Each client keeps one connection and sends its next request when it has the last answer. Nine
+in ten requests ask for the list of a user (one in twenty is unknown), the others for the list of a new basket or for
+similar items. Half way the link to the model is changed, so the service loads another one while it answers. The exit
+code says whether the targets hold: no errors, both versions seen, p99 at most 20 ms, and memory that does not grow by
+more than 2 % between the load of the second model and the end.
 """
 
 import contextlib

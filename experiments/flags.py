@@ -71,7 +71,7 @@ def option(default: Any, text: str) -> Any:
 
 
 def meaning(field: dataclasses.Field) -> str:
-    """What `--help` says about a field; nothing but its name where nobody said it (`tests/test_flags.py` finds those)."""
+    """What `--help` says about a field: its name where nobody said more, which `tests/test_flags.py` finds."""
     return field.metadata.get("help") or MEANINGS.get(field.name, field.name.replace("_", " "))
 
 

@@ -12,6 +12,7 @@ A block that begins with `# not run` is not run, one with `# needs MODULE` only 
 
 import contextlib
 import dataclasses
+import gzip
 import importlib.util
 import io
 import os
@@ -111,12 +112,15 @@ def _type_in(code: str) -> None:
 @contextlib.contextmanager
 def scratch(data_dir: str = "") -> Iterator[pathlib.Path]:
     """A folder with what the pages read: `ratings.csv`, and MovieLens 100K in `data`, real or a stand-in."""
-    with tempfile.TemporaryDirectory() as home:
-        folder = pathlib.Path(home)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
         likes(folder / "ratings.csv")
         if data_dir:
-            (folder / "data").mkdir()
-            shutil.copytree(pathlib.Path(data_dir, "ml-100k"), folder / "data" / "ml-100k")
+            home = folder / "data" / "ml-100k"
+            shutil.copytree(pathlib.Path(data_dir, "ml-100k"), home)
+            packed = home / "u.data.gz"
+            if packed.exists():
+                (home / "u.data").write_bytes(gzip.decompress(packed.read_bytes()))
         else:
             movielens(folder / "data")
         known = mock.Mock(folder="data", verified=True)

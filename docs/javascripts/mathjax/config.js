@@ -2,5 +2,5 @@
 window.MathJax = {
   tex: { inlineMath: [["\\(", "\\)"]], displayMath: [["\\[", "\\]"]] },
   options: { ignoreHtmlClass: ".*|", processHtmlClass: "arithmatex", enableMenu: false },
-  svg: { fontCache: "global" },
+  svg: { fontCache: "local" },
 };
