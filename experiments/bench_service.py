@@ -10,6 +10,7 @@ code says whether the targets hold: no errors, both versions seen, p99 at most 2
 more than 2 % between the load of the second model and the end.
 """
 
+import asyncio
 import contextlib
 import dataclasses
 import http.client
@@ -20,7 +21,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -101,38 +101,61 @@ def _healthy(port: int) -> bool:
         connection.close()
 
 
-def client(seed: int, port: int, X: Interactions, until: float, found: list[tuple]) -> None:
-    """Requests one after the other until a time: (milliseconds, status, version) of each."""
+async def client(seed: int, port: int, X: Interactions, until: float, found: list[tuple]) -> None:
+    """Requests one after the other until a time: (milliseconds, status, version) of each; −1: an empty list."""
     rng = np.random.default_rng(seed)
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
     while time.monotonic() < until:
-        method, path, body = request(rng, X)
+        message = request(rng, X)
         begun = time.perf_counter()
+        writer.write(message)
         try:
-            connection.request(method, path, body, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            text, status = response.read(), response.status
-        except (OSError, http.client.HTTPException):
-            text, status = b"{}", 0
-            connection.close()
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            status = int(head.split()[1])
+            length = int(head.partition(b"content-length:")[2].split()[0])
+            answer = json.loads(await reader.readexactly(length)) if length else {}
+        except (OSError, EOFError, ValueError, IndexError):
+            found.append((1000 * (time.perf_counter() - begun), 0, None))
+            writer.close()
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            continue
         taken = 1000 * (time.perf_counter() - begun)
-        answer = json.loads(text) if status == 200 else {}
-        whole = bool(answer.get("items"))
-        found.append((taken, status if whole or status != 200 else -1, answer.get("version")))
-    connection.close()
+        found.append((taken, status if answer.get("items") else -1, answer.get("version")))
+    writer.close()
 
 
-def request(rng: np.random.Generator, X: Interactions) -> tuple[str, str, str | None]:
-    """A request: method, path and body."""
-    kind, n = rng.random(), int(rng.integers(1, 101))
+def request(rng: np.random.Generator, X: Interactions) -> bytes:
+    """A request of HTTP/1.1."""
+    kind, n, body = rng.random(), int(rng.integers(1, 101)), b""
     if kind < 0.9:
         user = f"u{rng.integers(0, X.num_users)}" if rng.random() < 0.95 else "nobody"
-        return "GET", f"/users/{user}?n={n}", None
-    if kind < 0.95:
-        size = int(rng.integers(1, 31))
-        basket = [f"i{j}" for j in rng.choice(X.num_items, min(size, X.num_items), replace=False)]
-        return "POST", f"/baskets?n={n}", json.dumps(basket)
-    return "GET", f"/items/i{rng.integers(0, X.num_items)}?n={n}", None
+        line = f"GET /users/{user}?n={n}"
+    elif kind < 0.95:
+        size = min(int(rng.integers(1, 31)), X.num_items)
+        basket = [f"i{j}" for j in rng.choice(X.num_items, size, replace=False)]
+        line, body = f"POST /baskets?n={n}", json.dumps(basket).encode()
+    else:
+        line = f"GET /items/i{rng.integers(0, X.num_items)}?n={n}"
+    head = "Host: 127.0.0.1\r\nContent-Type: application/json"
+    return f"{line} HTTP/1.1\r\n{head}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def load(config: Config, port: int, pid: int, X: Interactions, folder: pathlib.Path) -> tuple:
+    """All clients at once, in one thread: what they found, the memory at times, and the seconds."""
+    found, begun = [], time.monotonic()
+    until = begun + config.seconds
+    clients = [
+        asyncio.create_task(client(config.seed + c, port, X, until, found))
+        for c in range(config.clients)
+    ]
+    sizes = [(0.0, memory(pid))]
+    for step in range(30):
+        await asyncio.sleep(max(0.0, begun + (step + 1) * config.seconds / 30 - time.monotonic()))
+        if step == 14:
+            switch(folder, 1)
+        sizes.append((time.monotonic() - begun, memory(pid)))
+    await asyncio.gather(*clients)
+    return found, sizes, time.monotonic() - begun
 
 
 def memory(pid: int) -> float:
@@ -143,7 +166,7 @@ def memory(pid: int) -> float:
 
 def run(config: Config) -> list[dict[str, Any]]:
     """One record."""
-    X, found = positives(config), []
+    X = positives(config)
     with tempfile.TemporaryDirectory() as home:
         folder = pathlib.Path(home)
         for version in range(2):
@@ -151,20 +174,7 @@ def run(config: Config) -> list[dict[str, Any]]:
             model.save(folder / f"{version}.model")
         switch(folder, 0)
         with served(folder, config.reload_seconds) as (port, pid):
-            begun, until = time.monotonic(), time.monotonic() + config.seconds
-            clients = [
-                threading.Thread(target=client, args=(config.seed + c, port, X, until, found))
-                for c in range(config.clients)
-            ]
-            for thread in clients:
-                thread.start()
-            sizes = [(0.0, memory(pid))]
-            while any(thread.is_alive() for thread in clients):
-                time.sleep(config.seconds / 30)
-                if len(sizes) == 15:
-                    switch(folder, 1)
-                sizes.append((time.monotonic() - begun, memory(pid)))
-            seconds = time.monotonic() - begun
+            found, sizes, seconds = asyncio.run(load(config, port, pid, X, folder))
     taken = np.array([ms for ms, *_ in found])
     after = [size for at, size in sizes if at >= 0.7 * config.seconds]
     quantiles = {f"p{q}": float(np.percentile(taken, q)) for q in (50, 90, 99)}
