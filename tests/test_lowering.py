@@ -74,6 +74,16 @@ def test_the_table_in_the_docs_is_that_of_the_records():
     assert not any(record["commit"].endswith("-dirty") for record in records)
 
 
+def test_blocks_of_a_sample_with_its_sizes_replaced_lower_as_those_of_the_data_would():
+    """Kills: a dimension of the blockwise layout that is not replaced."""
+    size = compile_tpu.Size("", 2**16, 9000, 2**16 * 20)
+    program, sizes, _ = compile_tpu.blockwise(size, 6, 2)
+    mesh = jax.sharding.Mesh(jax.devices()[:2], ("devices",))
+    described = aot.described(program, mesh, sizes)
+    assert described.args[-2].factors.U.shape == (2**16, 6)
+    assert described.args[-1].users.items.shape == (2, 2**15 * 20)
+
+
 @pytest.mark.timeout(3600)
 def test_every_program_compiles_for_tpus(tmp_path):
     """Kills: an operation that TPUs lack, a solver that stops compiling for v5e:2x2."""
