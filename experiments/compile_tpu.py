@@ -24,7 +24,6 @@ from mfauc_jax.objective.equation import Objective
 from mfauc_jax.serving import fold_in
 from mfauc_jax.solvers import base
 from mfauc_jax.solvers.blockwise import design
-from mfauc_jax.solvers.blockwise import design
 
 SIMULATED = 8  # CPU devices on which arguments are made
 SAMPLE = 2**15, 5000  # users and items of a sample
