@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import jax
+import numpy as np
 import pytest
 
 from experiments import aot, compile_tpu, results
@@ -72,6 +73,17 @@ def test_the_table_in_the_docs_is_that_of_the_records():
     assert compile_tpu.table(records) + "\n" == kept.with_suffix(".md").read_text()
     assert {record["kind"] for record in records} == set(PROGRAMS)
     assert not any(record["commit"].endswith("-dirty") for record in records)
+
+
+def test_every_dimension_of_a_sample_in_blocks_is_replaced():
+    """Kills: a dimension of the blockwise layout that stays as in the sample."""
+    size = compile_tpu.Size("", 2**16, 9000, 2**16 * 20)
+    program, sizes, _ = compile_tpu.blockwise(size, 6, 2)
+    items = sizes[program.args[-1].items.b.shape[0]]
+    assert 9000 <= items < 9010
+    leaves = [leaf for leaf in jax.tree.leaves(program.args[-2:]) if np.ndim(leaf)]
+    found = {sizes.get(length, length) for leaf in leaves for length in leaf.shape}
+    assert found == {2, 6, 2**15, 2**16, 2**15 * 20, items}
 
 
 @pytest.mark.timeout(3600)
