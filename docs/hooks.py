@@ -35,7 +35,7 @@ def on_page_markdown(markdown: str, **_) -> str:
 
 
 def on_page_content(html: str, page, **_) -> str:
-    """Make links of the citations in docstrings: docs/derivations.md#anchor, and errata of theory/README.md."""
+    """Make links of the citations in docstrings: of sections of the derivations, and of errata."""
     root = "../" if page.url else ""
     html = re.sub(
         r"(?<![\w/\"])docs/derivations\.md#([\w-]+)",
