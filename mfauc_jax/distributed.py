@@ -18,7 +18,6 @@ import numpy as np
 
 from mfauc_jax._core import digests
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.solvers import mesh as meshes
 from mfauc_jax.solvers.blockwise import design as blocking
 
 
@@ -138,19 +137,6 @@ def users(lengths: Any, blocks: int, seed: int = 0) -> np.ndarray:
     facts = {"blocks": blocks, "seed": seed, "users": len(lengths), "row lengths": row_lengths}
     _last_deal = Deal(lengths[mine], facts)
     return mine
-
-
-def joined(rows: np.ndarray, mine: np.ndarray) -> np.ndarray:
-    """The rows of the users of all processes, in the order of all users, on every host.
-
-    Args:
-        rows: those of this process's users, such as their factors.
-        mine: the places of this process's users among all users, as `users` gave them.
-    """
-    everyone, places = meshes.everybody(np.asarray(rows)), meshes.everybody(np.asarray(mine))
-    whole = np.empty_like(everyone)
-    whole[places] = everyone
-    return whole
 
 
 def dealt() -> dict[str, Any] | None:
