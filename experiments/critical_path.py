@@ -36,7 +36,7 @@ def fastest(call: Callable[[], Any], repeats: int) -> float:
 
 
 class Iteration:
-    """An iteration of a model's solver from its start, compiled."""
+    """An iteration of a model's solver from its start."""
 
     def __init__(self, model: MFAUC, X: Interactions):
         self.solver = solver = model.chosen_solver
@@ -47,12 +47,10 @@ class Iteration:
         self.key = jax.random.key(model.seed)
         self.seen, self.data = solver.seen_by_step(problem), solver.prepare(problem)
         self.state = solver.init(problem, factors)
-        args = (solver, self.seen, self.key, self.state, self.data)
-        self.compiled = base.run.lower(*args).compile()
 
     def __call__(self) -> Any:
         """One iteration."""
-        return self.compiled(self.solver, self.seen, self.key, self.state, self.data)
+        return base.run(self.solver, self.seen, self.key, self.state, self.data)
 
 
 def of_blocks(iteration: Iteration, repeats: int) -> tuple[list[float], list[list[float]]]:
