@@ -53,10 +53,14 @@ def matrix(data_dir: str) -> Interactions:
 def run(config: Config) -> list[dict]:
     """One record per route and number of devices."""
     X = matrix(config.data_dir)
-    drawn = {"num_pos": config.num_pos, "num_neg": config.num_neg}
+    drawn: dict[str, Any] = {"num_pos": config.num_pos, "num_neg": config.num_neg}
     routes: dict[tuple[str, int], base.Solver] = {("minibatch", 1): Minibatch(**drawn)}
     for devices in config.devices:
-        same = {"blocks": config.blocks, "reassign": config.reassign, "devices": devices}
+        same: dict[str, Any] = {
+            "blocks": config.blocks,
+            "reassign": config.reassign,
+            "devices": devices,
+        }
         routes["blockwise", devices] = Blockwise(**drawn, **same)
     ready = {route: prepare(config, X, solver) for route, solver in routes.items()}
     for _ in range(config.rounds):

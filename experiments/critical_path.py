@@ -90,10 +90,8 @@ def of_blocks(iteration: Iteration, repeats: int) -> tuple[list[float], list[lis
     def part(tree, *index):
         return jax.tree.map(lambda leaf: leaf[index], tree)
 
-    drawn = [
-        fastest(lambda a=a: draw(key_visits, part(data.users, a), place_of), repeats)
-        for a in range(d)
-    ]
+    homes = [part(data.users, a) for a in range(d)]
+    drawn = [fastest(lambda home=home: draw(key_visits, home, place_of), repeats) for home in homes]
     visited = np.zeros((d, d))
     for a, column in np.ndindex(d, d):
         block = (

@@ -6,8 +6,8 @@
 Left: square hinge, k = 8, α = .05 with rows' steps of that length, λ = .1, T = 300, start N(0, .1²), averages
 from iteration 30 with η = 5; the exact objective of the averages every 5 iterations, five repeats. Every iteration
 visits all d × d blocks, and draws 10 positives and 10 negatives of each user whatever d is, but moves a row of U in
-each of its d visits. So the axis counts row updates: how often a row of U or V was moved. "Algorithm 1" is the sequential
-method (κ_W = 30, κ_Y = 10), the paper's one process. Seconds are of a fit without records, compiled before.
+each of its d visits. So the axis counts row updates: how often a row of U or V was moved. "Algorithm 1" is the
+sequential method (κ_W = 30, κ_Y = 10), the paper's one process. Seconds are of a fit without records, compiled before.
 
 Right: the speed-up of 8 blocks over one device on a power-law matrix of 10⁵ × 2·10⁴ with 5·10⁶ positives, k = 64:
 measured on as many devices as there are cores, modelled beyond (`critical_path`). Synthetic data are too small for any.
@@ -191,7 +191,7 @@ def draw(records: list[dict], out: str | pathlib.Path) -> list[pathlib.Path]:
 def _draw_speeds(ax: Any, found: list[dict[str, Any]]) -> None:
     for place, how in enumerate(("measured", "modelled")):
         points = [(r["devices"], r["times_one"]) for r in found if r["how"] == how]
-        look = style.line(place) | {"ls": "-" if how == "measured" else ":"}
+        look = style.line(place) | {"linestyle": "-" if how == "measured" else ":"}
         face = look["color"] if how == "measured" else "white"
         ax.plot(*zip(*points, strict=True), **look, marker="o", markerfacecolor=face, label=how)
     most = max(r["devices"] for r in found)
