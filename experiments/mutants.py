@@ -169,8 +169,19 @@ MUTANTS = (
     *_of(
         "mfauc_jax/solvers/blockwise/visits.py",
         "blockwise::test_the_mean_over_assignments_is_the_full_gradient",
-        ("d * b[sample.neg]", "b[sample.neg]"),
-        ("(d * jnp.maximum(usable.sum(), 1))", "jnp.maximum(usable.sum(), 1)"),
+        ("b[neg] * (d / facts.neg_mass)", "b[neg] * (1 / facts.neg_mass)"),
+        ("(d * jnp.maximum(real.sum(), 1))", "jnp.maximum(real.sum(), 1)"),
+    ),
+    *_of(
+        "mfauc_jax/solvers/blockwise/rounds.py",
+        "blockwise::test_a_step_visits_the_blocks_that_assigned_says "
+        "blockwise::test_each_home_block_sends_equal_random_parts_to_every_row_block",
+        ('d if solver.reassign == "both" else 1', "1"),
+    ),
+    *_of(
+        "mfauc_jax/solvers/blockwise/drawing.py",
+        "blockwise::test_positives_are_sorted_by_block_then_user_then_place",
+        ("place - ones)", "place)"),
     ),
     *_of(
         "mfauc_jax/solvers/blockwise/design.py",
