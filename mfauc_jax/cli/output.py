@@ -3,7 +3,6 @@
 import argparse
 import itertools
 import json
-import math
 import os
 import pathlib
 import sys
@@ -11,7 +10,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from mfauc_jax._core import atomic
+from mfauc_jax._core import atomic, strict_json
 
 PICTURES = (".png", ".pdf", ".svg")
 
@@ -89,14 +88,4 @@ def put(text: str, path: str | os.PathLike | None) -> None:
 
 def as_json(value: Any) -> str:
     """`value` as strict JSON; nan and infinities, which JSON lacks, become null."""
-    return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(v) for name, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return json.dumps(strict_json.finite(value), indent=2, ensure_ascii=False, allow_nan=False)

@@ -10,6 +10,7 @@ square loss r_p = g_p (v_p − v̈) does not depend on u, and the split is that 
 it is the system of the last Newton step, which is of first order in what a positive changes.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -44,41 +45,49 @@ def check(objective: Objective) -> None:
         )
 
 
-def split(
+def splits(
     objective: Objective,
     V: Float[np.ndarray, "n k"],
-    user: Interactions,
+    users: Interactions,
     weights: PairWeights,
-    u: Float[np.ndarray, "k"],
+    U: Float[np.ndarray, "m k"],
     usable_share: float,
-) -> Float[np.ndarray, "k P"]:
-    """H⁻¹ r_p of each positive, as columns; v_j times them are the contributions to the score of item j.
+) -> Iterator[Float[np.ndarray, "k P"]]:
+    """H⁻¹ r_p of each positive of one user after the other, as columns; v_j times them are its contributions to item j.
 
     Args:
-        objective: that of the fit, with λ and σ of this user.
+        objective: that of the fit, with λ and σ of these users.
         V: the factors of the items.
-        user: the positives of one user.
-        weights: g, g′ and w of the user, with the constants of the training set.
-        u: the user's factors.
+        users: the positives of the users.
+        weights: g, g′ and w of the users, with the constants of the training set.
+        U: the factors of the users.
         usable_share: as in `fold_in.fold_in`.
     """
-    items, k = np.asarray(user.indices), V.shape[1]
-    w = float(np.asarray(weights.user)[0])
-    if not w > 0:
-        return np.zeros((k, len(items)))
-    V, u = V.astype(np.float64), u.astype(np.float64)
-    g, b = (np.asarray(a, np.float64) for a in (weights.g, weights.b))
-    mass = float(np.asarray(weights.neg_mass)[0])
-    spread = float(np.broadcast_to(np.asarray(objective.spread), (1,))[0])
+    m, k = U.shape
+    bounds, indices = np.asarray(users.indptr), np.asarray(users.indices)
+    g, b, w, mass = (
+        np.asarray(a, np.float64) for a in (weights.g, weights.b, weights.user, weights.neg_mass)
+    )
+    spread = np.broadcast_to(np.asarray(objective.spread, np.float64), (m,))
+    reg, square = fold_in.by_user(objective, m), isinstance(objective.loss, losses.Square)
+    V = V.astype(np.float64)
     V = V - b @ V / b.sum()  # Σ b v = 0; margins do not change
-    if isinstance(objective.loss, losses.Square):
-        H, _ = fold_in.system(V[items], g, b[items], V.T @ (b[:, None] * V), mass, spread)
-        far = -(b[items] @ V[items]) / mass
-        targets = g[:, None] * (V[items] - far)
-    else:
-        H, targets = _by_pairs(objective, V, items, u, g, b / mass, spread)
-    ridge = usable_share * float(fold_in.by_user(objective, 1)[0]) / w
-    return np.linalg.solve(H + (ridge + 1e-9 * np.abs(H).max()) * np.eye(k), targets.T)
+    gram = V.T @ (b[:, None] * V) if square else np.zeros((k, k))
+    for i in range(m):
+        own = slice(bounds[i], bounds[i + 1])
+        items = indices[own]
+        if not w[i] > 0 or not 0 < len(items) < len(V):
+            yield np.zeros((k, len(items)))
+            continue
+        if square:
+            H, _ = fold_in.system(V[items], g[own], b[items], gram, mass[i], spread[i])
+            far = -(b[items] @ V[items]) / mass[i]
+            targets = g[own, None] * (V[items] - far)
+        else:
+            u = U[i].astype(np.float64)
+            H, targets = _by_pairs(objective, V, items, u, g[own], b / mass[i], spread[i])
+        ridge = usable_share * float(reg[i]) / w[i]
+        yield np.linalg.solve(H + (ridge + 1e-9 * np.abs(H).max()) * np.eye(k), targets.T)
 
 
 def _by_pairs(objective, V, items, u, g, g_neg, spread) -> tuple[np.ndarray, np.ndarray]:
