@@ -9,7 +9,7 @@ import numpy as np
 
 from mfauc_jax import data
 from mfauc_jax._core import atomic
-from mfauc_jax.cli import options, output
+from mfauc_jax.cli import inputs, options, output
 from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data import ids as id_columns
 from mfauc_jax.data import ratings, splits
@@ -62,7 +62,7 @@ def add_to(commands: Any, everything: bool) -> None:
         "numbers of users, items and positives, and quantiles",
         everything,
     )
-    options.add_ratings(parser, "RATINGS", everything)
+    inputs.add_ratings(parser, "RATINGS", everything)
     parser.add_argument("--format", choices=("table", "json"), default="table", help="(table)")
 
     parser = options.command(
@@ -73,7 +73,7 @@ def add_to(commands: Any, everything: bool) -> None:
         "hold out random positives of each user, or the latest ones",
         everything,
     )
-    options.add_ratings(parser, "RATINGS", everything)
+    inputs.add_ratings(parser, "RATINGS", everything)
     add = parser.add_argument_group("split").add_argument
     add("--train", required=True, metavar="FILE", help="the rest, as .csv or .parquet")
     add("--test", required=True, metavar="FILE", help="the held-out positives, the same")
@@ -107,7 +107,7 @@ def download(args: argparse.Namespace) -> None:
 
 def describe(args: argparse.Namespace) -> None:
     """Print the sizes of the data, and quantiles of the numbers of positives."""
-    X = options.read(args, part=None)
+    X = inputs.read(args, part=None)
     lengths = {
         "user": np.diff(np.asarray(X.indptr)),
         "item": np.bincount(np.asarray(X.indices), minlength=X.num_items),
@@ -172,7 +172,7 @@ def split(args: argparse.Namespace) -> None:
 
 def _at_random(args: argparse.Namespace) -> "tuple[list[pl.DataFrame], tuple[str, str]]":
     """Both halves of a random split as frames of distinct pairs, and the names of their columns."""
-    X = options.read(args, part=None)
+    X = inputs.read(args, part=None)
     per_user = 5 if args.per_user is None else args.per_user
     parts = splits.hold_out(jax.random.key(args.seed), X, per_user)
     return [_frame(X, part) for part in parts], ("user", "item")
@@ -180,14 +180,14 @@ def _at_random(args: argparse.Namespace) -> "tuple[list[pl.DataFrame], tuple[str
 
 def _by_time(args: argparse.Namespace) -> "tuple[list[pl.DataFrame], tuple[str, str]]":
     """Both halves of a split by time as frames with all columns of the file, and the columns of users and items."""
-    frame, columns = options.read_rows(args)
+    frame, columns = inputs.read_rows(args)
     named = {kind: columns[kind] for kind in ("user", "item", "time")}
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
             parts = splits.by_time(frame, at=args.after, last=args.last, **named)
         except ValueError as error:
-            raise ValueError(f"{options.source(args)}: {_spoken(str(error))}") from None
+            raise ValueError(f"{inputs.source(args)}: {_spoken(str(error))}") from None
     for warning in told:
         note(args, f"note: {_spoken(str(warning.message))}")
     return list(parts), (named["user"], named["item"])

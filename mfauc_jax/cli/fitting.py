@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from mfauc_jax import tuning
-from mfauc_jax.cli import options, output, settings
+from mfauc_jax.cli import inputs, options, output, settings
 from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data import splits
 from mfauc_jax.data.interactions import Interactions
@@ -28,7 +28,7 @@ def add_to(commands: Any, everything: bool) -> None:
         "learn a model from ratings and write it to a file",
         everything,
     )
-    options.add_ratings(parser, "RATINGS", everything)
+    inputs.add_ratings(parser, "RATINGS", everything)
     settings.add_model(parser, everything)
     add = parser.add_argument_group("fit").add_argument
     add(
@@ -54,6 +54,7 @@ def add_to(commands: Any, everything: bool) -> None:
         help=f"choose loss and settings on held-out positives, by at most FITS fits ({tuning.BUDGET})",
     )
     add("--plot", metavar="FILE", help="learning curves, as .png, .pdf or .svg")
+    options.add_metadata(add)
     settings.add_settings(add, Watch, "", everything, short=("metric", "patience"))
     settings.add_settings(add, Checkpoints, "checkpoint_", everything, short=("folder",))
 
@@ -65,7 +66,7 @@ def add_to(commands: Any, everything: bool) -> None:
         "try a grid of settings on held-out positives",
         everything,
     )
-    options.add_ratings(parser, "RATINGS", everything)
+    inputs.add_ratings(parser, "RATINGS", everything)
     settings.add_model(parser, everything)
     add = parser.add_argument_group("select").add_argument
     add("--grid", action="append", required=True, metavar="NAME=A,B", help="values to try")
@@ -99,6 +100,7 @@ def fit(args: argparse.Namespace) -> int:
     """Read ratings, fit, and save; 130 if Ctrl-C ended the fit early, and the factors so far were saved."""
     output.check_drawable(args.plot)
     output.check_writable(args.out)
+    metadata = options.metadata(args)
     model, watch = settings.model(args), settings.built_from(args, Watch)
     if watch.patience is not None and not args.validate:
         raise UsageError(f"--patience {watch.patience} counts validations: add --validate")
@@ -107,7 +109,7 @@ def fit(args: argparse.Namespace) -> int:
     )
     if args.tune:
         return _tuned(args, model, watch, checkpoints)
-    X = options.read(args)
+    X = inputs.read(args)
     started, history = time.perf_counter(), None
     if args.validate:
         model, history = _validated(args, model, X, watch, checkpoints)
@@ -116,7 +118,7 @@ def fit(args: argparse.Namespace) -> int:
         watch = watch.replace(record_every=1)
     model.fit(X, watch=watch, checkpoints=checkpoints, progress=_progress(args))
     seconds = time.perf_counter() - started
-    model.save(args.out)
+    model.save(args.out, metadata)
     if args.plot:
         from mfauc_jax import plots
 
@@ -139,12 +141,12 @@ def _tuned(
             "--tune chooses the settings itself: beside it give --rank, --metric and --seed only"
         )
     criterion = watch.metric if hasattr(args, "metric") else tuning.CRITERION
-    X, started = options.read(args), time.perf_counter()
+    X, started = inputs.read(args), time.perf_counter()
     tuned = tuning.tune(
         X, args.tune, rank=model.rank, criterion=criterion, seed=args.seed, progress=_progress(args)
     )
     print(vars(tuned)["tuning_"])
-    tuned.save(args.out)
+    tuned.save(args.out, options.metadata(args))
     seconds = time.perf_counter() - started
     note(args, f"rank {tuned.rank}, {seconds:.1f} s: wrote {args.out}")
     return 130 if tuned.stopped_ == "interrupted" else 0
@@ -212,7 +214,7 @@ def select(args: argparse.Namespace) -> None:
     model = settings.model(args)
     grid, names = _grid(model, args.grid)
     selection.grid_points(model, grid)
-    X = options.read(args)
+    X = inputs.read(args)
     outcome = selection.select(
         args.seed,
         model,
@@ -232,7 +234,7 @@ def select(args: argparse.Namespace) -> None:
         output.put(output.as_json(settings.flat(outcome.best_model())), args.out)
         note(
             args,
-            f"wrote {args.out}: mfauc fit {options.source(args)} --params {args.out} --out MODEL",
+            f"wrote {args.out}: mfauc fit {inputs.source(args)} --params {args.out} --out MODEL",
         )
 
 
