@@ -1,6 +1,7 @@
 """`mfauc data`: list and download data sets, describe ratings, hold some out."""
 
 import argparse
+import dataclasses
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -8,11 +9,10 @@ import jax
 import numpy as np
 
 from mfauc_jax import data
-from mfauc_jax._core import atomic
 from mfauc_jax.cli import inputs, options, output
 from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data import ids as id_columns
-from mfauc_jax.data import ratings, splits
+from mfauc_jax.data import ratings, splits, writing
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.serving import export
 
@@ -67,6 +67,18 @@ def add_to(commands: Any, everything: bool) -> None:
 
     parser = options.command(
         inner,
+        "convert",
+        convert,
+        "data convert RATINGS --out FILE [options]",
+        "write the positives of a file as .csv, .parquet or RecBole's .inter",
+        everything,
+    )
+    inputs.add_ratings(parser, "RATINGS", everything)
+    text = "the file to write: .csv, .parquet or .inter"
+    parser.add_argument("--out", required=True, metavar="FILE", help=text)
+
+    parser = options.command(
+        inner,
         "split",
         split,
         "data split RATINGS --train FILE --test FILE [options]",
@@ -75,7 +87,7 @@ def add_to(commands: Any, everything: bool) -> None:
     )
     inputs.add_ratings(parser, "RATINGS", everything)
     add = parser.add_argument_group("split").add_argument
-    add("--train", required=True, metavar="FILE", help="the rest, as .csv or .parquet")
+    add("--train", required=True, metavar="FILE", help="the rest, as .csv, .parquet or .inter")
     add("--test", required=True, metavar="FILE", help="the held-out positives, the same")
     add("--time_column", metavar="NAME", help="column of times, for --last and --after")
     way = parser.add_argument_group("what is held out").add_mutually_exclusive_group()
@@ -147,19 +159,34 @@ def _in_words(quantiles: dict[str, float]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {count:g}" for name, count in quantiles.items())
 
 
+def convert(args: argparse.Namespace) -> None:
+    """Write the distinct positives of a file in another layout."""
+    _check_ending(args.out)
+    output.check_writable(args.out)
+    X = inputs.read(args, part=None)
+    writing.write_ratings(X, args.out)
+    note(args, f"wrote {X.nnz} positives to {args.out}")
+
+
+def _check_ending(path: str) -> None:
+    try:
+        writing.check(path)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
 def split(args: argparse.Namespace) -> None:
     """Write two files, which `mfauc fit` and `mfauc evaluate` read."""
     by_time = args.last is not None or args.after is not None
     if args.time_column is not None and not by_time:
         raise UsageError(f"--time_column {args.time_column} is for --last or --after")
     for path in (args.train, args.test):
-        if not path.lower().endswith((".csv", ".parquet")):
-            raise UsageError(f"{path} must end in .csv or .parquet")
+        _check_ending(path)
     for path in (args.train, args.test):
         output.check_writable(path)
     frames, (user, item) = _by_time(args) if by_time else _at_random(args)
     for path, frame in zip((args.train, args.test), frames, strict=True):
-        _write(path, frame)
+        writing.write_frame(frame, path, user, item)
         if path.lower().endswith(".csv") and export.count_formulas(frame):
             note(args, f"{path}: {export.count_formulas(frame)} {export.RISK}")
         note(args, f"wrote {frame.height} {'rows' if by_time else 'positives'} to {path}")
@@ -175,7 +202,7 @@ def _at_random(args: argparse.Namespace) -> "tuple[list[pl.DataFrame], tuple[str
     X = inputs.read(args, part=None)
     per_user = 5 if args.per_user is None else args.per_user
     parts = splits.hold_out(jax.random.key(args.seed), X, per_user)
-    return [_frame(X, part) for part in parts], ("user", "item")
+    return [_in_ids(X, part) for part in parts], ("user", "item")
 
 
 def _by_time(args: argparse.Namespace) -> "tuple[list[pl.DataFrame], tuple[str, str]]":
@@ -204,22 +231,6 @@ def _spoken(text: str) -> str:
     return text
 
 
-def _write(path: str, frame: "pl.DataFrame") -> None:
-    from polars.exceptions import PolarsError
-
-    with atomic.beside(path) as beside:
-        try:
-            if path.lower().endswith(".csv"):
-                frame.write_csv(beside)
-            else:
-                frame.write_parquet(beside)
-        except PolarsError as error:
-            raise ValueError(f"cannot write {path}: {error}; try .parquet") from None
-
-
-def _frame(X: Interactions, part: Interactions) -> "pl.DataFrame":
-    import polars as pl
-
-    rows, columns = part.to_scipy().tocoo().coords
-    users, items = id_columns.of(X, "user")[rows], id_columns.of(X, "item")[columns]
-    return pl.DataFrame({"user": users, "item": items})
+def _in_ids(X: Interactions, part: Interactions) -> "pl.DataFrame":
+    """The pairs of a part of X, in the ids of X."""
+    return writing.frame_of(dataclasses.replace(part, user_ids=X.user_ids, item_ids=X.item_ids))

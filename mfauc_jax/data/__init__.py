@@ -7,6 +7,7 @@ from mfauc_jax.data.ratings import Timed, load, load_split, load_timed, read_rat
 from mfauc_jax.data.splits import Split
 from mfauc_jax.data.titles import Titles
 from mfauc_jax.data.titles import read as read_titles
+from mfauc_jax.data.writing import write_ratings
 
 __all__ = [
     "DATASETS",
@@ -24,4 +25,5 @@ __all__ = [
     "read_titles",
     "splits",
     "synthetic",
+    "write_ratings",
 ]
