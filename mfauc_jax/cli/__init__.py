@@ -13,8 +13,19 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from mfauc_jax import distributed
 from mfauc_jax._core import cores
-from mfauc_jax.cli import datasets, exploring, files, fitting, inputs, judging, options, serving
+from mfauc_jax.cli import (
+    datasets,
+    exploring,
+    files,
+    fitting,
+    inputs,
+    judging,
+    options,
+    processes,
+    serving,
+)
 from mfauc_jax.cli.output import UsageError
 
 
@@ -91,6 +102,9 @@ def _set_up_jax(args: argparse.Namespace) -> None:
             cores.use_cores()
     if args.float64:
         jax.config.update("jax_enable_x64", True)
+    if getattr(args, "distributed", False):
+        processes.refuse_alone(args)
+        distributed.initialize()
     folder = None if args.no_cache else cache_dir()
     if folder is not None:
         jax.config.update("jax_compilation_cache_dir", str(folder))

@@ -65,7 +65,8 @@ def local_auc(
     mass, a = counts.num_neg, np.ones(len(counts.items))
     if negative_weights is not None:
         b = np.asarray(negative_weights, np.float64)
-        seen_mass = 0 if train is None else (Interactions.of(train).to_scipy() != 0) @ b
+        seen = [] if train is None else counting.seen_in(Interactions.of(train))
+        seen_mass = sum((part.to_scipy() != 0) @ b for part in seen)
         mass = b.sum() - (seen_mass + np.zeros(m))[counts.users] - counts.per_user(b[counts.items])
         mass = np.where(
             counts.num_neg > 0, mass, 0.0
@@ -105,7 +106,13 @@ class Exposure(NamedTuple):
     top_tenth: float  # share of all places that the most popular tenth of the items fills
 
 
-def exposure(model: Any, train: Interactions, n: int = 10, users: Any = None) -> Exposure:
+def exposure(
+    model: Any,
+    train: Interactions,
+    n: int = 10,
+    users: Any = None,
+    exclude: Interactions | None = None,
+) -> Exposure:
     """In how many lists of n each item is, and how many users had it in training.
 
     Args:
@@ -113,9 +120,10 @@ def exposure(model: Any, train: Interactions, n: int = 10, users: Any = None) ->
         train: the training positives, which are left out of the lists.
         n: length of a list.
         users: rows of the users whose lists count; None: all.
+        exclude: what is left out of the lists in place of `train`, such as dislikes too; None: `train`.
     """
     users = np.arange(train.num_users) if users is None else users
-    items, _ = ranking.top_items(model, users, n, exclude=train)
+    items, _ = ranking.top_items(model, users, n, exclude=train if exclude is None else exclude)
     shown = np.bincount(items[items >= 0], minlength=train.num_items)
     had = np.bincount(np.asarray(train.indices), minlength=train.num_items)
     popular = np.argsort(-had, kind="stable")[: max(1, train.num_items // 10)]
@@ -190,7 +198,8 @@ def one_negative_auc(
     rows, items = test.to_scipy().tocoo().coords
     known = test
     if train is not None:
-        known = Interactions.from_scipy((train.to_scipy() + test.to_scipy()) != 0)
+        parts = (part.to_scipy() for part in counting.seen_in(train))
+        known = Interactions.from_scipy(sum(parts, test.to_scipy()) != 0)
     full = np.asarray(known.row_lengths) == len(V)
     rows, items = rows[~full[rows]], items[~full[rows]]
     drawn, _ = _draw(key, known, Weights.paper().of(known), jnp.asarray(rows), count=1)

@@ -68,7 +68,7 @@ def of(
     shown = lists(model, rows)
     X = model.train_
     exposed = _some(np.arange(X.num_users), MOST_EXPOSED)
-    exposure = curves.exposure(model, X, 10, exposed)
+    exposure = curves.exposure(model, X, 10, exposed, exclude=model._seen)
     return {
         "name": name,
         "about": _about(model),
@@ -94,7 +94,7 @@ def lists(model: MFAUC, rows: Int[np.ndarray, " u"]) -> Shown:
     """The lists of users with their reasons, and which items the page needs for them."""
     X = model.train_
     n = min(LISTED, X.num_items)
-    found, scores = ranking.top_items(model, rows, n, exclude=X)
+    found, scores = ranking.top_items(model, rows, n, exclude=model._seen)
     reasons = np.full((*found.shape, REASONS), -1)
     added = np.zeros(reasons.shape)
     explained, why_not = _explainable(model, rows)

@@ -7,7 +7,8 @@ With H the Hessian of f at u, H_p that of f_p, and r_p = H_p u − ∇f_p, the g
 
 The summands are the contributions of the positives; the last term, the rest, is 0 where u is the minimum. For the
 square loss r_p = g_p (v_p − v̈) does not depend on u, and the split is that of a linear system; for another convex loss
-it is the system of the last Newton step, which is of first order in what a positive changes.
+it is the system of the last Newton step, which is of first order in what a positive changes. Dislikes are among the
+negatives: they change H and v̈, and so every contribution, but have none of their own.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from jaxtyping import Array, Float
 
 from mfauc_jax._core import host, programs
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.objective import losses, weightings
+from mfauc_jax.objective import dislikes, losses, weightings
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import Sphere
 from mfauc_jax.objective.weights import PairWeights
@@ -68,32 +69,35 @@ def splits(
     g, b, w, mass = (
         np.asarray(a, np.float64) for a in (weights.g, weights.b, weights.user, weights.neg_mass)
     )
+    known = dislikes.entries(users, g, b, weights.disliked)  # positives and dislikes
+    known_bounds, known_items = np.asarray(known.X.indptr), np.asarray(known.X.indices)
     spread = np.broadcast_to(np.asarray(objective.spread, np.float64), (m,))
     reg, square = fold_in.by_user(objective, m), isinstance(objective.loss, losses.Square)
     V = V.astype(np.float64)
     V = V - b @ V / b.sum()  # Σ b v = 0; margins do not change
     gram = V.T @ (b[:, None] * V) if square else np.zeros((k, k))
     for i in range(m):
-        own = slice(bounds[i], bounds[i + 1])
-        items = indices[own]
+        own, both = (slice(ends[i], ends[i + 1]) for ends in (bounds, known_bounds))
+        items, entries = indices[own], known_items[both]
         if not w[i] > 0 or not 0 < len(items) < len(V):
             yield np.zeros((k, len(items)))
             continue
+        removed = known.removed[both]
         if square:
-            H, _ = fold_in.system(V[items], g[own], b[items], gram, mass[i], spread[i])
-            far = -(b[items] @ V[items]) / mass[i]
+            H, _ = fold_in.system(V[entries], known.g[both], removed, gram, mass[i], spread[i])
+            far = -(removed @ V[entries]) / mass[i]
             targets = g[own, None] * (V[items] - far)
         else:
+            g_neg = b / mass[i]
+            np.add.at(g_neg, entries, -removed / mass[i])
             u = U[i].astype(np.float64)
-            H, targets = _by_pairs(objective, V, items, u, g[own], b / mass[i], spread[i])
+            H, targets = _by_pairs(objective, V, items, u, g[own], g_neg, spread[i])
         ridge = usable_share * float(reg[i]) / w[i]
         yield np.linalg.solve(H + (ridge + 1e-9 * np.abs(H).max()) * np.eye(k), targets.T)
 
 
 def _by_pairs(objective, V, items, u, g, g_neg, spread) -> tuple[np.ndarray, np.ndarray]:
     """H without λ, [k, k], and r_p, [P, k], from all pairs of the user."""
-    g_neg = g_neg.copy()
-    g_neg[items] = 0.0
     V_pos, mean = V[items], g_neg @ V
     margin = (V_pos @ u)[:, None] - (V @ u)[None, :]  # γ [P, n]
     padded = np.zeros(programs.power(margin.size))
