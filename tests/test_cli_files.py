@@ -186,6 +186,16 @@ def test_hyphens_are_underscores_in_options_but_not_in_values(home, flag):
     assert (args.out, args.user_column) == ("a-b", "c-d")
 
 
+def test_metrics_and_sizes_come_as_csv_too(home):
+    command = ("evaluate", home / "model", home / "test.csv", "--at", "2", "--format")
+    facts = json.loads(run(*command, "json").out)
+    rows = dict(csv.reader(io.StringIO(run(*command, "csv").out)))
+    assert rows.pop("name") == "value" and rows.keys() == facts.keys()
+    assert float(rows["auc"]) == pytest.approx(facts["auc"], rel=1e-5)
+    described = run("data", "describe", home / "train.csv", "--format", "csv").out
+    assert dict(csv.reader(io.StringIO(described)))["positives_of_user.least"] == "1"
+
+
 # --- explore ---
 
 

@@ -63,7 +63,8 @@ def add_to(commands: Any, everything: bool) -> None:
         everything,
     )
     inputs.add_ratings(parser, "RATINGS", everything)
-    parser.add_argument("--format", choices=("table", "json"), default="table", help="(table)")
+    forms = ("table", "csv", "json")
+    parser.add_argument("--format", choices=forms, default="table", help="(table)")
 
     parser = options.command(
         inner,
@@ -135,8 +136,8 @@ def describe(args: argparse.Namespace) -> None:
         summary[f"{kind}_ids"] = id_columns.of(X, kind)[:3].tolist()
     if X.confidence is not None:
         summary["confidence"] = _quantiles(np.asarray(X.confidence, np.float64))
-    if args.format == "json":
-        print(output.as_json(summary))
+    if args.format != "table":
+        print(output.facts(summary, args.format))
         return
     print(
         f"{X.num_users} users × {X.num_items} items, {X.nnz} positives ({100 * summary['density']:.3g} %)"

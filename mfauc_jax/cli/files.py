@@ -73,6 +73,7 @@ def info(args: argparse.Namespace) -> None:
         "users": X.num_users,
         "items": X.num_items,
         "positives": X.nnz,
+        "dislikes": 0 if X.dislikes is None else X.dislikes.nnz,
         "user_ids": _ids(X, "user"),
         "item_ids": _ids(X, "item"),
         "rank": int(found.factors.V.shape[1]),

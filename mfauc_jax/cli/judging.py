@@ -48,7 +48,8 @@ def add_to(commands: Any, everything: bool) -> None:
     )
     level = options.number(float, 0.01, 0.9999)
     add("--level", type=level, default=0.95, metavar="P", help="coverage of the intervals (0.95)")
-    add("--format", choices=("table", "json"), default="table", help="format of the output (table)")
+    forms = ("table", "csv", "json")
+    add("--format", choices=forms, default="table", help="format of the output (table)")
     add("--out", metavar="FILE", help="write here instead of to standard output")
     add("--plot", metavar="FILE", help="ROC, AUC by activity, exposure: .png, .pdf or .svg")
 
@@ -119,7 +120,8 @@ def evaluate(args: argparse.Namespace) -> None:
             lambda ax: plots.auc_against_activity(model, model.train_, held_out, ax=ax),
             lambda ax: plots.popularity_against_exposure(model, model.train_, ax=ax),
         )
-    text = output.as_json(results) if args.format == "json" else _table(results, args)
+    is_table = args.format == "table"
+    text = _table(results, args) if is_table else output.facts(results, args.format)
     output.put(text, args.out)
 
 

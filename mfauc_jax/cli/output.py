@@ -133,8 +133,9 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, st
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
         else:
-            several = isinstance(value, list | tuple)
-            yield prefix + name, ", ".join(map(str, value)) if several else str(value)
+            several = value if isinstance(value, list | tuple) else [value]
+            shown = (f"{one:.6g}" if isinstance(one, float) else str(one) for one in several)
+            yield prefix + name, ", ".join(shown)
 
 
 def as_json(value: Any) -> str:
