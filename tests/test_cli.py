@@ -465,7 +465,7 @@ def test_a_split_loses_and_repeats_nothing(home):
     whole = set(ratings().select("user", "item").rows())
     train, test = (set(pl.read_csv(home / f"{part}.csv").rows()) for part in ("train", "test"))
     assert train | test == whole and not train & test
-    assert "must end in .csv or .parquet" in fails(
+    assert "must end in .csv, .parquet or .inter" in fails(
         "data", "split", home / "ratings.csv", "--train", "a.txt", "--test", "b.csv", code=2
     )
 

@@ -51,13 +51,13 @@ def add_to(commands: Any, everything: bool) -> None:
         type=options.number(int, 1),
         const=tuning.BUDGET,
         metavar="FITS",
-        help=f"choose loss and settings on held-out positives, by at most FITS fits ({tuning.BUDGET})",
+        help=f"choose loss and settings by at most FITS fits ({tuning.BUDGET})",
     )
     add("--plot", metavar="FILE", help="learning curves, as .png, .pdf or .svg")
     add(
         "--distributed",
         action="store_true",
-        help="one of several processes; Slurm, MPI or MFAUC_COORDINATOR, … say which",
+        help="one of several processes: Slurm, MPI, MFAUC_COORDINATOR",
     )
     options.add_metadata(add)
     settings.add_settings(add, Watch, "", everything, short=("metric", "patience"))

@@ -118,7 +118,7 @@ def number(
 
 def add_metadata(add: Callable[..., Any]) -> None:
     """Add the option for text that a model file shall hold."""
-    text = "text to keep in the file, for `mfauc info`; may be repeated"
+    text = "text to keep in the file; may be repeated"
     add("--metadata", action="append", default=[], metavar="NAME=TEXT", help=text)
 
 
@@ -138,8 +138,8 @@ def told(args: argparse.Namespace) -> Iterator[None]:
     """Print the library's log and all warnings as notes on standard error."""
     handler, log = logging.Handler(), logging.getLogger("mfauc_jax")
     handler.emit = lambda record: output.tell(args, output.spoken(record.getMessage()))
-    before = log.level, log.propagate
     pictures = logging.getLogger("matplotlib")
+    before = log.level, log.propagate, pictures.level
     pictures.setLevel(logging.ERROR)  # it warns where there is no home to keep its cache in
     log.addHandler(handler)
     log.setLevel(logging.INFO)
@@ -153,4 +153,6 @@ def told(args: argparse.Namespace) -> Iterator[None]:
             yield
     finally:
         log.removeHandler(handler)
-        log.level, log.propagate = before
+        level, log.propagate, of_pictures = before
+        log.setLevel(level)  # not by assignment: whether a level counts is remembered
+        pictures.setLevel(of_pictures)
