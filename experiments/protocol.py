@@ -81,6 +81,13 @@ def run(config: Config) -> list[dict]:
     return records
 
 
+def main(config: Config) -> int:
+    """What a table's command does: its records; `experiments.regenerate` sets them."""
+    run(config)
+    print(config.results)
+    return 0
+
+
 def _compare(config: Config, cells: results.Cells, dataset: str, setting: str) -> list[dict]:
     """Every selection, then every fit with what was selected."""
     large = is_large(dataset, config.data_dir)

@@ -12,9 +12,11 @@ from mfauc_jax._core import host, settings
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import part, size
 from mfauc_jax._core.settings import Declared
+from mfauc_jax.data import dislikes as disliking
 from mfauc_jax.data import joining
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation
+from mfauc_jax.objective.dislikes import refuse
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.losses import Loss, square
 from mfauc_jax.objective.penalties import Auto, Fixed, Penalty, Sphere
@@ -123,13 +125,17 @@ class MFAUC(Growing, Declared):
     def problem(self, X: Any, pairs: PairWeights | None = None) -> Problem:
         """The problem that `fit(X)` minimises; `pairs` is `weights.of(X)`, if it is known already."""
         self._check_together()  # fields may have been set one by one since the model was made
-        return Problem.of(X, self.loss, self.weighting, self.weights, self.penalty, pairs)
+        problem = Problem.of(X, self.loss, self.weighting, self.weights, self.penalty, pairs)
+        if not self.chosen_solver.takes_dislikes:
+            refuse(problem.weights.disliked, f"solver {self.chosen_solver.name!r}")
+        return problem
 
     def fit(
         self,
         X: Any,
         validation: Any = None,
         *,
+        dislikes: Any = None,
         watch: Watch | None = None,
         checkpoints: Checkpoints | str | os.PathLike | None = None,
         callbacks: Iterable[Callable[[int, Factors, dict], Any]] = (),
@@ -143,12 +149,17 @@ class MFAUC(Growing, Declared):
             validation: held-out positives over the same users and items. Their metrics are recorded, and the factors
                 with the best `watch.metric` are kept. Ids that X lacks are left out; one warning counts them. In
                 several processes, X and validation are of this process's users, and the metrics are of all users.
+            dislikes: items that users rejected, in any form that X may have, joined by ids. They are negatives that
+                count `weights.dislikes` times as much as unseen ones, and are never recommended. An item that is in X
+                too counts as liked; dislikes of users or items that X lacks are left out; one warning counts both.
             watch: what is recorded, which metric decides, and when to stop early.
             checkpoints: where training states are kept and resumed from: a folder, or a `Checkpoints`.
             callbacks: called with (iteration, factors, record); if one returns a true value, the fit stops.
             progress: whether to show a progress bar; None: on a terminal only.
         """
         solver, own = self.chosen_solver, partial(self.describe, identity=True)
+        if dislikes is not None:
+            X = disliking.attached(Interactions.of(X), dislikes)
         X, validation, checkpoints = agreement.ready(own, solver, X, validation, watch, checkpoints)
         (m, n), k = X.shape, self.rank
         needed = (m + n) * (12 * k + 48) + 16 * k**2  # factors, averages, gradients; weights; k × k
@@ -181,7 +192,7 @@ class MFAUC(Growing, Declared):
         finally:
             if states is not None:
                 states.close()
-        self._keep(X, fitted)._known = X, (self.weights, self.penalty), problem.constants()
+        self._keep(X, fitted)._known = X, (self.weights, self.penalty), problem.constants
         return self
 
     def _keep(

@@ -23,7 +23,7 @@ from mfauc_jax._core import host, programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.objective import equation, losses
+from mfauc_jax.objective import dislikes, equation, losses
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import by_row
 from mfauc_jax.objective.weights import PairWeights
@@ -36,13 +36,22 @@ class Plan(NamedTuple):
 
     X: Interactions
     weights: PairWeights
-    blocks: tuple  # of (users [c, b], items [c, b, P], g [c, b, P]); empty for the square loss
+    blocks: (
+        tuple  # of (users [c, b], items [c, b, P], g [c, b, P], removed); empty for the square loss
+    )
+    # what X's entries take from b, where X has the dislikes too (`dislikes.Entries`); None: b itself
+    removed: Float[Array, "nnz"] | None = None
 
 
 def plan(objective: Objective, X: Interactions, weights: PairWeights, block: int = BLOCK) -> Plan:
     """The usable users in rectangles of similar N_i, cut into blocks of at most `block` numbers."""
+    removed = None
+    if weights.disliked is not None:
+        g, b = np.asarray(weights.g), np.asarray(weights.b)
+        X, g, removed = dislikes.entries(X, g, b, weights.disliked)
+        weights, removed = weights._replace(g=host.floats(g)), host.floats(removed)
     if isinstance(objective.loss, losses.Square):
-        return Plan(X, weights, ())
+        return Plan(X, weights, (), removed)
     blocks = []
     for bucket in ragged.buckets(X, np.asarray(weights.usable)):
         rows = bucket.users.shape[0]
@@ -50,8 +59,12 @@ def plan(objective: Objective, X: Interactions, weights: PairWeights, block: int
         own_g = np.asarray(weights.g)[np.asarray(bucket.slots)] * np.asarray(bucket.real)
         g = ragged.cut(own_g, size)  # padding has weight 0
         users, items = (ragged.cut(a, size, repeat=True) for a in (bucket.users, bucket.items))
-        blocks.append((users, items, g))
-    return Plan(X, weights, tuple(blocks))
+        own = None
+        if removed is not None:
+            own = np.asarray(removed)[np.asarray(bucket.slots)] * np.asarray(bucket.real)
+            own = ragged.cut(own, size, repeat=True)
+        blocks.append((users, items, g, own))
+    return Plan(X, weights, tuple(blocks), removed)
 
 
 @programs.jit
@@ -114,16 +127,18 @@ def _add_block(objective, factors, weights, carry, block):
 
 def _block_risk(objective, weights, U, V, block):
     """Σ over a block's users of w_i risk_i / (number of usable users)."""
-    users, items, g = block
+    users, items, g, removed = block
     rank_losses = (
         hinge_rank_losses if isinstance(objective.loss, losses.SquareHinge) else pair_rank_losses
     )
     spread = jnp.broadcast_to(objective.spread, weights.user.shape)[users]
     user_weight = (g.sum(1) > 0) * weights.user[users] / weights.usable.shape[0]
 
-    def user(u, items, g, neg_mass, spread):
+    def user(u, items, g, removed, neg_mass, spread):
         s = V @ u
-        g_neg = weights.b.at[items].set(0.0) / neg_mass
+        b = weights.b
+        b = b.at[items].set(0.0) if removed is None else b.at[items].add(-removed)
+        g_neg = b / neg_mass
         mean = g_neg @ s
         # margins do not change, and float32 keeps its digits (docs/derivations.md#centring)
         s = s - mean
@@ -134,7 +149,7 @@ def _block_risk(objective, weights, U, V, block):
         rank_loss = rank_losses(objective.loss, s_pos, s, g_neg)
         return g_pos @ objective.weighting(rank_loss) + 0.5 * spread * (g_neg @ s**2)
 
-    risks = jax.vmap(user)(U, items, g, weights.neg_mass[users], spread)
+    risks = jax.vmap(user)(U, items, g, removed, weights.neg_mass[users], spread)
     return user_weight @ risks
 
 
@@ -183,15 +198,16 @@ def pair_rank_losses(
 
 
 class Positives(NamedTuple):
-    """Users, items and g of positives, in the order of the users; a user ≥ m marks padding, whose g is 0."""
+    """The entries of X, in the order of the users; a user ≥ m marks padding, whose g is 0."""
 
     rows: Int[Array, "nnz"]
     items: Int[Array, "nnz"]
     g: Float[Array, "nnz"]
+    removed: Float[Array, "nnz"] | None  # as in `Plan`
 
 
 def _moments(objective: Objective, factors: Factors, data: Plan) -> Float[Array, ""]:
-    positives = Positives(data.X.rows, data.X.indices, data.weights.g)
+    positives = Positives(data.X.rows, data.X.indices, data.weights.g, data.removed)
     return moments(objective, factors, data, positives) + equation.penalty(objective, factors)
 
 
@@ -215,17 +231,18 @@ def moments(
         over: the sum over devices.
     """
     weights, m = data.weights, data.X.num_users
-    b, (rows, items, g) = weights.b, positives
+    b, (rows, items, g, removed) = weights.b, positives
     U, V = factors
     V = V - (b @ V / b.sum())[None, :]  # a common shift of all items leaves the margins as they are
     s = scores_at(U, V, rows, items)
+    own_b = b[items] if removed is None else removed
 
     def row_sums(values):
         return over(jax.ops.segment_sum(values, rows, m, indices_are_sorted=True))
 
     second = ((U @ (V.T @ (b[:, None] * V))) * U).sum(1)  # Σ_j b_j s_ij²; Σ_j b_j s_ij is 0
-    mean = -row_sums(b[items] * s) / weights.neg_mass  # μ′
-    square = (second - row_sums(b[items] * s**2)) / weights.neg_mass  # Q′
+    mean = -row_sums(own_b * s) / weights.neg_mass  # μ′
+    square = (second - row_sums(own_b * s**2)) / weights.neg_mass  # Q′
     rank_loss = 0.5 * ((1 - s) ** 2 + 2 * (1 - s) * mean[rows] + square[rows])
     risks = row_sums(g * objective.weighting(rank_loss))
     risks = risks + 0.5 * objective.spread * (square - mean**2)

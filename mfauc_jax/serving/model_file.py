@@ -1,7 +1,8 @@
 """A fitted model as one safetensors file: factors, training positives, ids, settings, history.
 
 The tensors are `user_factors`, `item_factors`, `train_indptr`, `train_indices`, `train_confidence` (if there is any),
-`item_counts_solved` (after a `partial_fit`) and, if users have ids, `user_ids` (integers), or `user_ids.bytes` and
+`item_counts_solved` (after a `partial_fit`), `dislikes_indptr` and `dislikes_indices` (since 2.2, if there are any)
+and, if users have ids, `user_ids` (integers), or `user_ids.bytes` and
 `user_ids.offsets` (UTF-8 strings, one after the other); the same for items. The metadata are text: `format`,
 `format_version`, `library_version`, `params`, `training` and, since 2.1, `constants` (all three JSON; the last are the
 numbers of the training set that fold-in needs), and `sha256` of all the rest.
@@ -10,7 +11,6 @@ A new minor version of the format adds what older readers may ignore; older read
 """
 
 import hashlib
-import itertools
 import json
 import math
 import os
@@ -24,11 +24,11 @@ import numpy as np
 from mfauc_jax._core import atomic, forks, functions, host, settings
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import Spec
-from mfauc_jax.data import validation
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.problem import Constants
+from mfauc_jax.serving import stored_rows
 
-FORMAT, VERSION = "mfauc_jax model", (2, 1)
+FORMAT, VERSION = "mfauc_jax model", (2, 2)
 SAFETENSORS_TYPES = {
     "float32": "F32",
     "float64": "F64",
@@ -62,18 +62,13 @@ class Contents(NamedTuple):
 
 def write(path: str | os.PathLike, contents: Contents) -> None:
     """Write `contents` beside `path` and rename: a reader sees the old file or the whole new one."""
-    train = contents.train
     tensors = {
         "user_factors": np.asarray(contents.factors.U),
         "item_factors": np.asarray(contents.factors.V),
-        "train_indptr": np.asarray(train.indptr),
-        "train_indices": np.asarray(train.indices),
+        **stored_rows.tensors_of(contents.train),
     }
-    if train.confidence is not None:
-        tensors["train_confidence"] = np.asarray(train.confidence)
     if contents.solved is not None:
         tensors["item_counts_solved"] = contents.solved.astype(np.int64)
-    tensors |= _packed("user_ids", train.user_ids) | _packed("item_ids", train.item_ids)
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     metadata = {
         "format": FORMAT,
@@ -128,7 +123,7 @@ def read(path: str | os.PathLike) -> Contents:
     try:
         params, training = (dict(json.loads(metadata[name])) for name in ("params", "training"))
         factors = Factors(*(host.put(tensors[f"{side}_factors"]) for side in ("user", "item")))
-        train = _interactions(tensors, factors)
+        train = stored_rows.interactions(tensors, factors)
         numbers = json.loads(metadata.get("constants", "null"))
         constants = None if numbers is None else Constants.of(numbers, train)
         solved = tensors.get("item_counts_solved")
@@ -263,50 +258,6 @@ def _major(path, version: str) -> int:
         return int(version.partition(".")[0])
     except ValueError as error:
         raise ModelFileError(f"{path} has the unknown format version {version!r}") from error
-
-
-def _interactions(tensors: dict[str, np.ndarray], factors: Factors) -> Interactions:
-    U, V = factors
-    if U.ndim != 2 or V.ndim != 2 or U.shape[1] != V.shape[1]:
-        raise ValueError(f"user_factors {U.shape} and item_factors {V.shape} do not have one rank")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Interactions.of has already warned about X
-        train = Interactions.from_csr(tensors["train_indptr"], tensors["train_indices"], len(V))
-    ids = _unpacked("user_ids", tensors, len(U)), _unpacked("item_ids", tensors, len(V))
-    if train.num_users != len(U):
-        raise ValueError(f"{train.num_users} rows of training for {len(U)} users")
-    confidence = tensors.get("train_confidence")
-    if confidence is not None:
-        if confidence.shape != (train.nnz,):
-            raise ValueError(f"{confidence.shape} confidences for {train.nnz} positives")
-        confidence = host.put(confidence)
-    return Interactions(
-        train.indptr, train.indices, confidence, train.num_items, train.row_bits, *ids
-    )
-
-
-def _packed(name: str, ids: np.ndarray | None) -> dict[str, np.ndarray]:
-    if ids is None:
-        return {}
-    if ids.dtype.kind in "iu":
-        return {name: validation.int64(name, ids)}
-    if ids.dtype.kind != "U":
-        raise TypeError(f"{name} are {ids.dtype}: a model file holds integers or strings")
-    words = [str(word).encode("utf-8", "surrogatepass") for word in ids]
-    offsets = np.cumsum([0, *map(len, words)], dtype=np.int64)
-    return {f"{name}.bytes": np.frombuffer(b"".join(words), np.uint8), f"{name}.offsets": offsets}
-
-
-def _unpacked(name: str, tensors: dict[str, np.ndarray], size: int) -> np.ndarray | None:
-    ids = tensors.get(name)
-    ids = None if ids is None else validation.int64(name, ids)
-    if f"{name}.offsets" in tensors:
-        blob, offsets = tensors[f"{name}.bytes"].tobytes(), tensors[f"{name}.offsets"].tolist()
-        pairs = itertools.pairwise(offsets)
-        ids = np.array([blob[a:b].decode("utf-8", "surrogatepass") for a, b in pairs], dtype=str)
-    if ids is not None and ids.shape != (size,):
-        raise ValueError(f"{len(ids)} {name} for {size} rows of factors")
-    return ids
 
 
 def _digest(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> str:

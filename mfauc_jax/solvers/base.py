@@ -1,7 +1,6 @@
 """The interface of every solver: a start, a state, and the methods prepare, init and step."""
 
 import functools
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -22,9 +21,7 @@ from mfauc_jax.problem import Problem
 
 SOLVERS: dict[str, Any] = {}
 STARTS: dict[str, Any] = {}
-OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}  # an XLA option: see Solver.quick
 DECIDES = ("loss", "weighting", "penalty")  # the fields of a model that solver="auto" follows from
-SMALL = 2**20  # data of fewer numbers count as small
 
 
 class Info(NamedTuple):
@@ -82,10 +79,9 @@ class Solver(Settings, registry=SOLVERS):
     """
 
     iterations: ClassVar[int] = 1  # T; each solver declares its own default
-    # whether OLDER_EMITTERS suit the step: half the compile time, and steps a tenth slower
-    quick: ClassVar[bool] = False
     in_processes: ClassVar[bool] = False  # whether several processes may share a fit
     on_sphere: ClassVar[bool] = False  # whether it keeps the rows of `UnitRows` at length one
+    takes_dislikes: ClassVar[bool] = False  # whether it reads `PairWeights.disliked`
 
     def check(self, objective: Objective) -> None:
         """Raise ValueError for an objective that this solver does not minimise."""
@@ -205,22 +201,6 @@ def _iteration(
 
 
 run = programs.jit(_iteration)
-
-
-def runner(solver: Solver, data: Any) -> Callable[..., tuple[State, Info]]:
-    """`run`; for small data on a CPU and a solver that is `quick`, the same with a quicker compilation."""
-    numbers = sum(jax.numpy.size(leaf) for leaf in jax.tree.leaves(data))
-    cpu = jax.default_backend() == "cpu"
-    return _quick() if solver.quick and cpu and numbers < SMALL else run
-
-
-@functools.cache
-def _quick() -> Callable[..., tuple[State, Info]]:
-    try:
-        jax.jit(lambda: 0, compiler_options=OLDER_EMITTERS).lower().compile()
-    except jax.errors.JaxRuntimeError:  # a jaxlib without this option
-        return run
-    return programs.jit(_iteration, compiler_options=OLDER_EMITTERS)
 
 
 def gaussian(

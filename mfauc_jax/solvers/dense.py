@@ -36,7 +36,7 @@ from mfauc_jax.solvers import averaging, base, minibatch
 from mfauc_jax.solvers import mesh as meshes
 from mfauc_jax.solvers.averaging import Averaging
 from mfauc_jax.solvers.mesh import AXIS, SPLIT, WHOLE
-from mfauc_jax.solvers.strata import Columns, Data, batch_of, layout, on_mesh
+from mfauc_jax.solvers.strata import Columns, Data, batch_of, entries, layout, on_mesh
 
 ALL_ITEMS = 2**17  # up to so many items, a batch is scored against all of them
 
@@ -52,6 +52,7 @@ class Dense(base.Solver):
     """Matrix products of batches of users with all items, and any optax optimiser; any loss, φ, g, g′, unit rows."""
 
     on_sphere = True
+    takes_dislikes = True
     iterations: int = count(30, least=1, identity=False, help="T, visits of each user")
     learning_rate: float = number(
         0.02, above=0, help="α of V; U, whose rows move once per visit, has α√steps"
@@ -99,12 +100,16 @@ class Dense(base.Solver):
         order = usable[np.argsort(-lengths[usable], kind="stable")]
         order = np.pad(order, (0, b * steps - len(order)), constant_values=X.num_users)
         strata = order.reshape(b, steps)
-        width = np.append(lengths, 0)[strata].max(1)
-        mesh = meshes.usual(self.devices)
+        mesh, disliked = meshes.usual(self.devices), problem.weights.disliked
+        others = None if disliked is None else disliked.X.on_host()[2]
         if mesh.size > 1:
-            return on_mesh(mesh, problem, strata, width)
-        strata, row, offset = map(host.ints, (strata, *layout(width)))
-        return Data(X, problem.weights, strata, row, offset)
+            return on_mesh(mesh, problem, strata, lengths, others)
+        row, offset = map(host.ints, layout(strata, lengths))
+        laid_out = Data(X, problem.weights, host.ints(strata), row, offset)
+        if others is None:
+            return laid_out
+        row, offset = map(host.ints, layout(strata, others))
+        return laid_out._replace(disliked=(row, offset))
 
     def init(self, problem: Problem, factors: Factors) -> base.State:
         """The start, with the optimisers' states for U and V."""
@@ -143,7 +148,7 @@ class Dense(base.Solver):
         if data.devices is None:
             factors, memory = _visited(*args)
         else:
-            split = Data(WHOLE, WHOLE, SPLIT, SPLIT, SPLIT, data.devices, SPLIT)  # pyright: ignore
+            split = Data(WHOLE, WHOLE, SPLIT, SPLIT, SPLIT, SPLIT, data.devices, SPLIT)  # pyright: ignore
             by_batch = (WHOLE, PartitionSpec(None, AXIS), WHOLE)
             visited = jax.shard_map(
                 _visited,
@@ -271,6 +276,10 @@ def gradients(
     seen = batch.row, columns.of(batch.items, n)
     mass = weights.neg_mass[batch.users] * (Q / n)
     scores = slopes.Scores(S, column_weight, mass, seen, s_pos)
+    if weights.disliked is not None and data.disliked is not None:
+        D, (rows_of, offset) = weights.disliked.X, data.disliked
+        rejected = entries(D, batch.users, batch.real, rows_of, offset)[0]
+        scores = scores._replace(disliked=(rows_of, columns.of(rejected, n)))
     G, scale, at_pos = slopes.of_scores(objective, scores, positives, batch, weights)
     if touched is None:  # G is 0 at the positives, so theirs fit into it
         share = at_pos / jnp.where(scale == 0, 1.0, scale)[row]

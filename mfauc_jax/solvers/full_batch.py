@@ -33,6 +33,7 @@ class FullBatch(base.Solver):
     """L-BFGS on the exact objective over all pairs; any loss, any φ, and unit rows, which are u/|u| of free rows."""
 
     on_sphere = True
+    takes_dislikes = True
     iterations: int = count(
         150, least=1, identity=False, help="T, search directions, each with its line search"
     )
@@ -104,18 +105,17 @@ class Parts(NamedTuple):
 
 
 def _parts(mesh: Mesh, plan: exact.Plan) -> Parts:
-    D, (X, weights, blocks) = mesh.size, plan
-    X, weights = meshes.everywhere(mesh, (X, weights))
+    X, weights = meshes.everywhere(mesh, (plan.X, plan.weights))
 
     def split(values, fill=0):
         values = np.asarray(values)
-        padding = ((0, -len(values) % D), *((0, 0),) * (values.ndim - 1))
+        padding = ((0, -len(values) % mesh.size), *((0, 0),) * (values.ndim - 1))
         return meshes.on_mesh(mesh, np.pad(values, padding, constant_values=fill))
 
-    blocks = tuple(tuple(map(split, block)) for block in blocks)  # padding has g = 0
+    blocks, removed = jax.tree.map(split, (plan.blocks, plan.removed))  # padding has g = 0
     rows, items, _ = plan.X.on_host()
-    given = (rows.astype(np.int32), X.num_users), (items, 0), (plan.weights.g, 0)
-    positives = exact.Positives(*(split(*column) for column in given))
+    rows = split(rows.astype(np.int32), fill=X.num_users)
+    positives = exact.Positives(rows, split(items), split(plan.weights.g), removed)
     return Parts(exact.Plan(X, weights, blocks), positives, Devices(mesh))
 
 
@@ -123,7 +123,7 @@ def _value(objective: Objective, factors: Factors, data: exact.Plan | Parts) -> 
     """θ, on the devices of the data."""
     if isinstance(data, exact.Plan):
         return exact.value(objective, factors, data)
-    specs = exact.Plan(WHOLE, WHOLE, SPLIT)  # pyright: ignore
+    specs = exact.Plan(WHOLE, WHOLE, SPLIT, None)  # pyright: ignore
     risk = jax.shard_map(
         _risk,
         mesh=data.devices.mesh,

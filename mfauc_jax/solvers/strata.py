@@ -26,6 +26,8 @@ class Data(NamedTuple):
         Array, "L"
     ]  # the place in the batch, or in its device's part, that each positive belongs to
     offset: Int[Array, "L"]  # its place among the user's positives, if there are so many
+    # row and offset of the dislikes of a batch; None: there are none
+    disliked: tuple[Int[Array, "D"], Int[Array, "D"]] | None = None
     devices: Devices | None = None  # None: one device
     places: Int[Array, "b"] | None = (
         None  # on several devices: the number of each row among all strata
@@ -42,31 +44,55 @@ class Data(NamedTuple):
         return jax.tree.map(lambda a: jax.lax.all_gather(a, AXIS, tiled=True), rows)
 
 
-def layout(width: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`row` and `offset` of `Data`, for rows of the given widths."""
-    row = np.repeat(np.arange(len(width)), width)
+def layout(strata: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The row of a batch, and the place in that row, of each entry that a batch has room for."""
+    width = np.append(lengths, 0)[strata].max(1)
+    row = np.repeat(np.arange(len(strata)), width)
     return row, np.arange(len(row)) - (np.cumsum(width) - width)[row]
 
 
-def on_mesh(mesh: Mesh, problem: Problem, strata: np.ndarray, width: np.ndarray) -> Data:
-    """The data with the strata dealt to the devices in turn, so that each has about as many positives."""
+def on_mesh(
+    mesh: Mesh,
+    problem: Problem,
+    strata: np.ndarray,
+    lengths: np.ndarray,
+    disliked: np.ndarray | None,
+) -> Data:
+    """The data with the strata dealt to the devices in turn, so that each has about as many positives.
+
+    Args:
+        mesh: the devices.
+        problem: the data.
+        strata: users, [b, s].
+        lengths: numbers of positives, [m].
+        disliked: numbers of dislikes, [m]; None: there are none.
+    """
     b, devices = len(strata), mesh.size
     places = np.arange(-(-b // devices) * devices).reshape(-1, devices).T  # [devices, b per device]
-    extra = places.size - b  # strata without users
-    strata = np.pad(strata, ((0, extra), (0, 0)), constant_values=problem.X.num_users)
-    parts = [layout(np.pad(width, (0, extra))[rows]) for rows in places]
-    longest = max(len(row) for row, _ in parts)
-    fill = places.shape[1] - 1, np.iinfo(np.int32).max  # no user has so many positives
-    row, offset = (
-        np.concatenate(
-            [np.pad(p[i], (0, longest - len(p[i])), constant_values=fill[i]) for p in parts]
+    extra = ((0, places.size - b), (0, 0))  # strata without users
+    strata = np.pad(strata, extra, constant_values=problem.X.num_users)
+
+    def put(values):
+        return meshes.on_mesh(mesh, values.astype(np.int32))
+
+    def laid_out(lengths):
+        parts = [layout(strata[rows], lengths) for rows in places]
+        longest = max(1, *(len(row) for row, _ in parts))
+        fill = places.shape[1] - 1, np.iinfo(np.int32).max  # no user has so many
+        row, offset = (
+            [
+                np.pad(part[i], (0, longest - len(part[i])), constant_values=fill[i])
+                for part in parts
+            ]
+            for i in range(2)
         )
-        for i in range(2)
-    )
-    split = (strata[places.ravel()], row, offset, places.ravel())
-    strata_, row_, offset_, own = (meshes.on_mesh(mesh, a.astype(np.int32)) for a in split)
+        return put(np.concatenate(row)), put(np.concatenate(offset))
+
     X, weights = meshes.everywhere(mesh, (problem.X, problem.weights))
-    return Data(X, weights, strata_, row_, offset_, Devices(mesh), own)
+    row, offset = laid_out(lengths)
+    others = None if disliked is None else laid_out(disliked)
+    order = places.ravel()
+    return Data(X, weights, put(strata[order]), row, offset, others, Devices(mesh), put(order))
 
 
 class Columns(NamedTuple):
@@ -94,8 +120,13 @@ def batch_of(data: Data, users: Int[Array, "b"]) -> Batch:
     X, weights, row = data.X, data.weights, data.row
     real = users < X.num_users
     users = jnp.minimum(users, X.num_users - 1)
-    start, length = X.indptr[users], jnp.where(real, X.indptr[users + 1] - X.indptr[users], 0)
-    has = data.offset < length[row]
-    slot = jnp.where(has, start[row] + data.offset, 0)
-    items = jnp.where(has, X.indices[slot], X.num_items)
+    items, slot, has = entries(X, users, real, row, data.offset)
     return Batch(users, weights.user[users] * real, real, row, items, weights.g[slot] * has)
+
+
+def entries(X: Interactions, users, real, row, offset):
+    """The items of a layout, n where there is none; their places in `X.indices`; and whether they exist."""
+    start, length = X.indptr[users], jnp.where(real, X.indptr[users + 1] - X.indptr[users], 0)
+    has = offset < length[row]
+    slot = jnp.where(has, start[row] + offset, 0)
+    return jnp.where(has, X.indices[slot], X.num_items), slot, has

@@ -127,6 +127,7 @@ def _facts(solver: Solver, X: Interactions, checkpoints: Checkpoints | None) -> 
         "item ids": item_ids,
         "user ids": X.user_ids is not None,
         "confidence": X.confidence is not None,
+        "dislikes": X.dislikes is not None,
         "checkpoints": None if checkpoints is None else checkpoints.describe(),
         "library version": host.library_version(),
         "jax version": jax.__version__,

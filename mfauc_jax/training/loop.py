@@ -103,7 +103,6 @@ def fit(
     callbacks = list(callbacks)
     called = agreement.anyone(bool(callbacks))
     data = solver.prepare(problem)
-    run = base.runner(solver, data)
 
     def read(state: base.State) -> Factors:
         return restored(solver.read(state, factors))
@@ -138,7 +137,7 @@ def fit(
                 stopped = agreement.reason(functools.partial(verdict, averaged, call))
             for s in range(done, iterations if stopped is None else done):
                 objective = stages[base.stage(s, iterations, len(stages))]
-                state, info = run(solver, objective, key, kept.state, data)
+                state, info = base.run(solver, objective, key, kept.state, data)
                 averaged = functools.cache(functools.partial(read, state))
                 record = {"iteration": s + 1, "step_size": float(info.step_size)}
                 record |= watcher.record(averaged, s + 1, iterations) if watcher else {}
