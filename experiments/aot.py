@@ -44,6 +44,7 @@ CHIPS = {
 def tpu(topology: str) -> Mesh:
     """A mesh of TPU devices that exist for the compiler only, such as "v5e:2x2"; it needs libtpu (extra tpu)."""
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # do not look for a machine in the cloud
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # no process here holds a chip
     from jax.experimental import topologies
 
     found = topologies.get_topology_desc(platform="tpu", topology_name=topology)
@@ -78,7 +79,8 @@ def described(program: Program, mesh: Mesh, sizes: Mapping[int, int] | None = No
         shape = tuple(sizes.get(size, size) for size in array.shape)
         spec = getattr(getattr(array, "sharding", None), "spec", PartitionSpec())
         place = NamedSharding(mesh, spec) if split else SingleDeviceSharding(mesh.devices.flat[0])
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=place)
+        is_number = array is not leaf  # a number of Python takes on the type of what it meets
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=place, weak_type=is_number)
 
     is_leaf = lambda part: isinstance(part, meshes.Devices)  # noqa: E731
     return program._replace(args=jax.tree.map(describe, program.args, is_leaf=is_leaf))

@@ -31,7 +31,10 @@ class Config:
     data_dir: str = "data"
     datasets: tuple[str, ...] = ("ml-100k", "ml-1m")
     ranks: tuple[int, ...] = (4, 8, 64)
-    sigmas: tuple[float, ...] = (0.0125, 0.0177, 0.025, 0.0354, 0.05, 0.0707, 0.1, 0.141)
+    sigmas: tuple[float, ...] = flags.option(
+        (0.0125, 0.0177, 0.025, 0.0354, 0.05, 0.0707, 0.1, 0.141),
+        "standard deviations σ of the draw of V around V̂",
+    )
     iterations: int = flags.option(10, "sweeps over both halves, from the prior")
     delta: float = 0.05
     seed: int = 0

@@ -23,6 +23,7 @@ from mfauc_jax.evaluation import ranking
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.serving import fold_in
 from mfauc_jax.solvers import base
+from mfauc_jax.solvers.blockwise import design
 
 SIMULATED = 8  # CPU devices on which arguments are made
 SAMPLE = 2**15, 5000  # users and items of a sample
@@ -59,6 +60,7 @@ def regular(num_users: int, num_items: int, length: int) -> Interactions:
 
 
 SIZES = {
+    "tiny": Size("tiny", 300, 80, 3000),
     "ml-1m": Size("MovieLens 1M", 5950, 3380, 574_000),
     "1e6": Size("10⁶ × 10⁵", 1e6, 1e5, 2e7),
     "1e8": Size("10⁸ × 10⁶", 1e8, 1e6, 5e9),
@@ -119,14 +121,13 @@ def blockwise(size: Size, rank: int, chips: int) -> Described:
         return Described(program, {}, aot.Loops())
     inputs: Any = program.args[-1]
     (_, entries), (_, users) = inputs.users.items.shape, inputs.users.length.shape
-    per_chip, items = -(-int(size.users) // chips), -(-int(size.items) // chips) * chips
+    per_chip = design.padded(-(-int(size.users) // chips), chips)
     sizes = {
         devices: chips,
         entries: round(size.positives / chips),
         users: per_chip,
         devices * users: chips * per_chip,
-        inputs.items.b.shape[0]: items,
-        inputs.items.together.shape[0]: items // (4 * chips),
+        inputs.items.b.shape[0]: design.padded(int(size.items), chips),
     }
     _check(sizes, rank)
     args = (solver.replace(blocks=chips), *program.args[1:])
@@ -192,22 +193,22 @@ LARGE = ("v5e:16x16", "v5p:4x8x8", "v6e:16x16")
 
 
 def jobs() -> Iterator[dict[str, Any]]:
-    """What is compiled: program, size, rank and topology of each record; the quick ones first."""
+    """What is compiled: program, size, rank and topology of each record."""
     yield from _jobs("alternating", "ml-1m", 64, *SMALL)
     for name in ("recommend", "fold_in"):
         for size in ("ml-1m", "1e6", "1e9"):
             yield from _jobs(name, size, 64, SMALL[0])
-    for size in ("1e8", "1e9"):
-        yield from _jobs("alternating", size, 64, *LARGE)
-    yield from _jobs("alternating", "1e9", 16, *LARGE)
+    yield from _jobs("alternating", "1e8", 64, LARGE[0])
+    yield from _jobs("alternating", "1e9", 64, *LARGE)
     for name in ("minibatch", "dense", "blockwise"):
         yield from _jobs(name, "ml-1m", 64, SMALL[0])
-    for name in ("alternating", "minibatch", "dense", "blockwise"):
-        yield from _jobs(name, "1e6", 64, SMALL[0])
-    for size in ("1e8", "1e9"):
-        yield from _jobs("blockwise", size, 64, *LARGE)
-    yield from _jobs("full_batch", "ml-1m", 64, SMALL[0])
+    yield from _jobs("alternating", "1e9", 16, LARGE[0])
+    yield from _jobs("blockwise", "1e9", 64, *LARGE)
     yield from _jobs("sequential", "ml-1m", 8, SMALL[0])
+    yield from _jobs("full_batch", "ml-1m", 64, SMALL[0])
+    for name in ("alternating", "minibatch", "dense"):
+        yield from _jobs(name, "1e6", 64, SMALL[0])
+    yield from _jobs("blockwise", "1e8", 64, LARGE[0])
 
 
 def _jobs(name: str, size: str, rank: int, *topologies: str) -> Iterator[dict[str, Any]]:
@@ -230,6 +231,7 @@ class Config:
     """What to compile, and where the records go."""
 
     only: tuple[str, ...] = flags.option(("all",), f"of {', '.join(PROGRAMS)}")
+    quick: bool = flags.option(False, "every program once, of tiny data, for v5e:2x2")
     results: str = "results/compile_tpu.jsonl"
     limit: int = flags.option(0, "stop after so many new records; 0: no limit")
     draw_only: bool = flags.option(False, "the table of the records that are there")
@@ -237,7 +239,9 @@ class Config:
 
 def run(config: Config) -> list[dict]:
     """One record per job; finished ones are read back."""
-    wanted = [job for job in jobs() if config.only == ("all",) or job["kind"] in config.only]
+    every = [job for name in PROGRAMS for job in _jobs(name, "tiny", 8, SMALL[0])]
+    known = every if config.quick else jobs()
+    wanted = [job for job in known if config.only == ("all",) or job["kind"] in config.only]
     return results.Cells(config.results, config.limit).run(wanted, compiled)
 
 

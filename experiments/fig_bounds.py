@@ -45,14 +45,24 @@ CAPTIONS = {
 class Config:
     """Sizes of the synthetic worlds; about two minutes on two cores."""
 
-    users: tuple[int, ...] = (100, 200, 400, 800, 1600, 3200)
-    scales: tuple[float, ...] = (0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.5)
-    sizes: tuple[int, ...] = (3, 6, 12, 25, 50, 75)
-    designs: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
+    users: tuple[int, ...] = flags.option(
+        (100, 200, 400, 800, 1600, 3200), "numbers of users on the axis of the Rademacher bounds"
+    )
+    scales: tuple[float, ...] = flags.option(
+        (0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.5),
+        "by what U is multiplied on the axis of the norm",
+    )
+    sizes: tuple[int, ...] = flags.option(
+        (3, 6, 12, 25, 50, 75), "training positives per user of the certificate's figure"
+    )
+    designs: tuple[int, ...] = flags.option(
+        (16, 32, 64, 128, 256, 512, 1024),
+        "numbers of items n of the printed theorem's figure; m = 10 n",
+    )
     num_items: int = 200
     rank: int = 8
-    draws: int = 400
-    repeats: int = 200
+    draws: int = flags.option(400, "random signs per Rademacher complexity")
+    repeats: int = flags.option(200, "random held-out draws per point of the certificate's figure")
     delta: float = 0.05
     seed: int = 0
     results: str = "results/fig_bounds.jsonl"

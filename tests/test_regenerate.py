@@ -15,6 +15,7 @@ from experiments import (
     protocol,
     regenerate,
     report,
+    report_page,
     results,
     tab_real,
     tab_synthetic,
@@ -233,9 +234,9 @@ def test_wrong_names_are_told_their_neighbours(wrong, tmp_path):
 
 def test_names_cannot_break_the_report(tmp_path):
     """A | would open a cell, a < an element of HTML, a line end a row."""
-    section = report.Section(
+    section = report_page.Section(
         "a <b> | c", ["x <script>\n# y"], None, ["h|"], [["<i>\n|"], ["plain"]]
     )
-    lines = report._markdown([section], tmp_path).splitlines()
+    lines = report_page.markdown([section], tmp_path).splitlines()
     assert lines[0] == "# a &lt;b&gt; | c" and lines[2] == "x &lt;script&gt; # y"
     assert lines[4:] == ["| h\\| |", "| --- |", "| &lt;i&gt; \\| |", "| plain |"]

@@ -70,15 +70,16 @@ def uniform(
     users: Int[Array, "b"],
     num_pos: int,
     num_neg: int,
+    first: int | Int[Array, ""] = 0,
 ) -> Sample:
     """num_pos positives ~ g_i and num_neg negatives ~ g′_i for each of the given users, who must be usable.
 
     With users drawn uniformly from `weights.usable` and φ = identity, `jax.grad` of the sampled value is unbiased
     for ∇θ, row by row (docs/derivations.md#minibatch), and so is that of the spread penalty. With φ = tanh it is
-    biased.
+    biased. `first` users before these have drawn from the same key.
     """
-    words = num_neg if weights.disliked is None else 2 * num_neg
-    drawn = draws.words(key, (users.shape[0], num_pos + words))
+    width = num_pos + (num_neg if weights.disliked is None else 2 * num_neg)
+    drawn = draws.words(key, (users.shape[0], width), first * width)
     pos, g_pos = positives_at(drawn[:, :num_pos], X, weights, users)
     neg, g_neg = _negatives(drawn[:, num_pos:], X, weights, users)
     scale = num_neg / max(num_neg - 1, 1)
@@ -105,6 +106,7 @@ def for_items(
     num_users: int,
     num_items: int,
     columns: Interactions | None = None,
+    first: int | Int[Array, ""] = 0,
 ) -> Sample:
     """κ_W users for each ∂θ′/∂v_j: a Sample with a leading axis over the given items j.
 
@@ -118,10 +120,11 @@ def for_items(
     terms, because a split into halves has a larger variance for popular items.
 
     `num_users` is κ_W, the users per item; `num_items` is κ_Y, the positives and negatives per user; `columns` is
-    `X.transpose()` or None.
+    `X.transpose()` or None; `first` items before these have drawn from the same key.
     """
     refuse(weights.disliked, "the sampler of Algorithm 1")
-    drawn = draws.words(key, (items.shape[0], num_users, 1 + 2 * num_items))
+    width = 1 + 2 * num_items
+    drawn = draws.words(key, (items.shape[0], num_users, width), first * (num_users * width))
 
     def one(item, bits):
         user_bits = bits[:, 0]

@@ -13,7 +13,7 @@ from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import dislikes
 from mfauc_jax.objective.dislikes import Disliked
 
-DISLIKED = 4.0  # c where none is given (docs/derivations.md#dislikes)
+DISLIKED = 2.0  # c where none is given (docs/derivations.md#dislikes)
 MASS = 2**30  # total of a sampling table, an integer: searches are exact in any float type
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jaxtyping import Array, Key
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from mfauc_jax._core import host
 from mfauc_jax._core.factors import Factors

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Array, Key
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from mfauc_jax._core import host, registry
 from mfauc_jax._core.settings import Settings

@@ -38,8 +38,9 @@ from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import Reg
 from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import averaging, base, minibatch
-from mfauc_jax.solvers.blockwise import design, placement, visits
+from mfauc_jax.solvers.blockwise import design, placement, rounds
 from mfauc_jax.solvers.blockwise.placement import Data
+from mfauc_jax.solvers.blockwise.visits import Shared
 from mfauc_jax.solvers.mesh import SPLIT, WHOLE
 
 REASSIGN = {"both": None, "columns": None}
@@ -129,27 +130,45 @@ class Blockwise(minibatch.Sampled):
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
         """One iteration: a visit of every one of the d × d blocks."""
         key_items, key_visits = jax.random.split(key)
-        block = design.dealt(key_items, data.items.ranked, self.blocks)
-        item_at = jnp.sort(block, axis=1).reshape(-1)  # block by block, in the catalogue's order
-        place = jnp.arange(item_at.shape[0], dtype=item_at.dtype)
-        place_of = jnp.zeros_like(item_at).at[item_at].set(place)
-
+        item_at, place_of = self.places(key_items, data)
         tables = minibatch.Tables(state.factors, state.extra, ())
         sides = jax.tree.map(_spec, tables)
         iteration = jax.shard_map(
-            partial(visits.on_device, self.mesh().size, data.row_bits),
+            partial(rounds.on_device, self.mesh().size, data.row_bits),
             mesh=self.mesh(),
             in_specs=(sides, jax.tree.map(lambda _: SPLIT, data.users), WHOLE),
             out_specs=sides,
             check_vma=False,
         )
-        shared = visits.Shared(
-            key_visits, self, objective, data.scale, data.items, item_at, place_of
-        )
+        shared = Shared(key_visits, self, objective, data.scale, data.items, item_at, place_of)
         after, memory, _ = iteration(tables, data.users, shared)
         count = state.iteration + 1
         mean = averaging.update(self.average, state.average, after, count)
         return base.State(after, mean, count, memory), base.change(state.factors, after)
+
+    def places(self, key, data: Data) -> tuple[Array, Array]:
+        """The item of each place, block by block, and the place of each item, of one iteration."""
+        block = design.dealt(key, data.items.ranked, self.blocks)
+        item_at = jnp.sort(block, axis=1).reshape(-1)  # in the catalogue's order within a block
+        place = jnp.arange(item_at.shape[0], dtype=item_at.dtype)
+        return item_at, jnp.zeros_like(item_at).at[item_at].set(place)
+
+    def assigned(self, key, data: Data) -> tuple[Array, Array]:
+        """The row block of each user, [home block, place], and the column block of each item.
+
+        For figures and tests: a `step` with this key visits these blocks.
+        """
+        d, (key_items, key_visits) = self.blocks, jax.random.split(key)
+        column = self.places(key_items, data)[1] // (data.items.b.shape[0] // d)
+        if self.reassign == "columns":
+            row = jnp.broadcast_to(jnp.arange(d)[:, None], data.users.ranked.shape)
+            return row, column
+        leaving = rounds.leaving(self, rounds.keys_of(key_visits, jnp.arange(d)), data.users.ranked)
+        blocks = jnp.broadcast_to(jnp.arange(d)[:, None], leaving.shape[1:])
+        put = jax.vmap(
+            lambda at: jnp.zeros(at.size, int).at[at.reshape(-1)].set(blocks.reshape(-1))
+        )
+        return put(leaving), column
 
     def read(self, state: base.State, like: Factors) -> Factors:
         """The averages, gathered from the devices."""
