@@ -176,7 +176,7 @@ MUTANTS = (
         "mfauc_jax/solvers/blockwise/rounds.py",
         "blockwise::test_a_step_visits_the_blocks_that_assigned_says "
         "blockwise::test_each_home_block_sends_equal_random_parts_to_every_row_block",
-        ('d if solver.reassign == "both" else 1', "1"),
+        ("parts = design.REASSIGN[solver.reassign](d)", "parts = 1"),
     ),
     *_of(
         "mfauc_jax/solvers/blockwise/drawing.py",

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from mfauc_jax import distributed
-from mfauc_jax.cli import options
+from mfauc_jax.cli import inputs, options
 from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.model import MFAUC
@@ -40,7 +40,7 @@ def fit(
     progress: bool | None,
 ) -> int:
     """This process's part of the fit; process 0 saves. 130 if a signal ended the fit early in any process."""
-    X, started = options.read(args), time.perf_counter()
+    X, started = inputs.read(args), time.perf_counter()
     if X.user_ids is None:  # the model has the users in another order, so each needs its name
         X = dataclasses.replace(X, user_ids=np.arange(X.num_users))
     mine = _mine(model, X)
@@ -51,7 +51,7 @@ def fit(
         progress=progress,
     )
     seconds = time.perf_counter() - started
-    model.save(args.out)  # all processes take part
+    model.save(args.out, options.metadata(args))  # all processes take part
     if jax.process_index() == 0:
         ended = ", interrupted" if model.stopped_ == "interrupted" else ""
         count = jax.process_count()
