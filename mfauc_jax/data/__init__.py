@@ -5,6 +5,9 @@ from mfauc_jax.data.catalogue import DATASETS, Filter
 from mfauc_jax.data.download import Downloaded, download
 from mfauc_jax.data.ratings import Timed, load, load_split, load_timed, read_ratings, read_timed
 from mfauc_jax.data.splits import Split
+from mfauc_jax.data.titles import Titles
+from mfauc_jax.data.titles import read as read_titles
+from mfauc_jax.data.writing import write_ratings
 
 __all__ = [
     "DATASETS",
@@ -12,12 +15,15 @@ __all__ = [
     "Filter",
     "Split",
     "Timed",
+    "Titles",
     "download",
     "load",
     "load_split",
     "load_timed",
     "read_ratings",
     "read_timed",
+    "read_titles",
     "splits",
     "synthetic",
+    "write_ratings",
 ]
