@@ -35,11 +35,11 @@ class Config:
     folder: str = flags.option("", "for the positives; one that exists is used as it is")
     positives: int = 10_000_000
     users: int = flags.option(0, "0: one per 50 positives")
-    items: int = 100_000
+    items: int = flags.option(100_000, "number of items")
     parts: int = 64
-    processes: int = 2
+    processes: int = flags.option(2, "number of processes")
     rank: int = 64
-    sweeps: int = 4
+    sweeps: int = flags.option(4, "sweeps of the alternating solver")
     limit: float = flags.option(16.0, "GB that all processes together may hold at their peaks")
     process: int = flags.option(-1, "internal: this is that process of the fit")
     coordinator: str = flags.option("", "internal: where process 0 listens")

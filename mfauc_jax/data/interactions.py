@@ -316,6 +316,5 @@ def built(indptr, indices, confidence, num_items, user_ids, item_ids) -> Interac
         None if confidence is None else host.floats(confidence),
         int(num_items),
         int(np.diff(indptr).max()).bit_length(),
-        user_ids,
-        item_ids,
+        *(user_ids, item_ids),
     )
