@@ -139,19 +139,6 @@ def users(lengths: Any, blocks: int, seed: int = 0) -> np.ndarray:
     return mine
 
 
-def joined(rows: np.ndarray, mine: np.ndarray) -> np.ndarray:
-    """The rows of the users of all processes, in the order of all users, on every host.
-
-    Args:
-        rows: those of this process's users, such as their factors.
-        mine: the places of this process's users among all users, as `users` gave them.
-    """
-    everyone, places = host.everybody(np.asarray(rows)), host.everybody(np.asarray(mine))
-    whole = np.empty_like(everyone)
-    whole[places] = everyone
-    return whole
-
-
 def dealt() -> dict[str, Any] | None:
     """What was given to `users` last: facts that all processes must share. None if it was not called."""
     return None if _last_deal is None else _last_deal.facts

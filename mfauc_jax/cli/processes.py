@@ -1,9 +1,11 @@
 """`mfauc fit --distributed`: one fit by several processes, which the environment tells apart.
 
-Every process reads the ratings and fits its own users; process 0 writes the model of all of them.
+Every process reads the ratings and fits its own users; process 0 writes the model of all of them, one process after the
+other.
 """
 
 import argparse
+import dataclasses
 import time
 from typing import Any
 
@@ -11,13 +13,11 @@ import jax
 import numpy as np
 
 from mfauc_jax import distributed
-from mfauc_jax._core.factors import Factors
 from mfauc_jax.cli import inputs, options
 from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.model import MFAUC
 from mfauc_jax.training.checkpoints import Checkpoints
-from mfauc_jax.training.loop import Fitted
 from mfauc_jax.training.watch import Watch
 
 ALONE = ("validate", "tune", "plot")  # options that need the factors of all users during the fit
@@ -41,6 +41,8 @@ def fit(
 ) -> int:
     """This process's part of the fit; process 0 saves. 130 if a signal ended the fit early in any process."""
     X, started = inputs.read(args), time.perf_counter()
+    if X.user_ids is None:  # the model has the users in another order, so each needs its name
+        X = dataclasses.replace(X, user_ids=np.arange(X.num_users))
     mine = _mine(model, X)
     model.fit(
         X.take(mine),
@@ -49,9 +51,8 @@ def fit(
         progress=progress,
     )
     seconds = time.perf_counter() - started
-    whole = _whole(model, X, mine)
+    model.save(args.out, options.metadata(args))  # all processes take part
     if jax.process_index() == 0:
-        whole.save(args.out, options.metadata(args))
         ended = ", interrupted" if model.stopped_ == "interrupted" else ""
         count = jax.process_count()
         note(
@@ -66,10 +67,3 @@ def _mine(model: MFAUC, X: Interactions) -> np.ndarray:
     """The rows of X that this process fits."""
     blocks: Any = getattr(model.chosen_solver, "blocks", jax.process_count())
     return distributed.users(np.asarray(X.row_lengths), blocks, model.seed)
-
-
-def _whole(model: MFAUC, X: Interactions, mine: np.ndarray) -> MFAUC:
-    """The model of the users of all processes, in the order of X."""
-    U = distributed.joined(model.user_factors_, mine)
-    factors = Factors(*map(jax.device_put, (U, model.item_factors_)))
-    return model.with_params()._keep(X, Fitted(factors, model.history_, model.stopped_))
