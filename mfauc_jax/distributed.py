@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from mfauc_jax._core import digests, host
+from mfauc_jax._core import digests
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.solvers.blockwise import design as blocking
 
