@@ -9,7 +9,8 @@ from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.losses import Loss
-from mfauc_jax.objective.penalties import Auto, Penalty
+from mfauc_jax.objective.penalties import Auto, Penalty, by_row
+from mfauc_jax.objective.sides import Side, Sides
 from mfauc_jax.objective.weightings import Identity, Weighting
 from mfauc_jax.objective.weights import PairWeights, Totals, Weights
 
@@ -44,12 +45,14 @@ class Problem:
         weights: g, g′ and w of X's pairs.
         objective: Eq. 3 with its L, φ, λ and σ.
         rules: the settings that gave the weights, and λ and σ; needed only for users outside X.
+        sides: the features of items and users, with their λ; None without features.
     """
 
     X: Interactions
     weights: PairWeights
     objective: Objective
     rules: tuple[Weights, Penalty] | None = None
+    sides: Sides | None = None
 
     @classmethod
     def of(
@@ -104,6 +107,32 @@ class Problem:
         if numbers is None:
             return None
         return Constants(weights.totals(self.X), self.usable_share, numbers)
+
+    def with_features(self, items: Any = None, users: Any = None) -> "Problem":
+        """The same problem with features, scipy matrices with one row per item or user (docs/derivations.md#features).
+
+        λ_c comes from the penalty's `of_features`.
+        """
+        if self.rules is None:
+            raise ValueError("this Problem has no rules for features: make it with Problem.of")
+        penalty, (m, n) = self.rules[1], self.X.shape
+        reg = by_row(self.objective.reg, m, n)
+        usable = np.asarray(self.weights.user) > 0  # the others are B g_i
+        found = []
+        for kind, matrix, rows, fitted in (
+            ("item", items, reg.item, np.ones(n)),
+            ("user", users, reg.user, usable),
+        ):
+            side = None
+            if matrix is not None:
+                if matrix.shape[0] != len(fitted):
+                    raise ValueError(
+                        f"{matrix.shape[0]} rows of features for {len(fitted)} {kind}s: give one each"
+                    )
+                own = np.asarray(penalty.of_features(self.X, self.weights, matrix, kind))
+                side = Side(matrix, own, np.asarray(rows, np.float64) * fitted)
+            found.append(side)
+        return dataclasses.replace(self, sides=Sides(*found))
 
     def minimising(self, objective: Objective) -> "Problem":
         """The same data and weights with another objective, such as a stage of a continuation."""

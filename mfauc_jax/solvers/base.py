@@ -84,6 +84,7 @@ class Solver(Settings, registry=SOLVERS):
     # whether OLDER_EMITTERS suit the step: half the compile time, and steps a tenth slower
     quick: ClassVar[bool] = False
     in_processes: ClassVar[bool] = False  # whether several processes may share a fit
+    takes_features: ClassVar[bool] = False  # whether it minimises the objective with features
     on_sphere: ClassVar[bool] = False  # whether it keeps the rows of `UnitRows` at length one
 
     def check(self, objective: Objective) -> None:

@@ -17,6 +17,7 @@ from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation import formulas, metrics
 from mfauc_jax.objective import exact
 from mfauc_jax.objective.equation import Objective
+from mfauc_jax.objective.sides import Sides
 from mfauc_jax.problem import Problem
 from mfauc_jax.solvers.base import Solver
 
@@ -110,7 +111,7 @@ class Watcher:
             assembled = problem()
             objective = solver.stages(assembled.objective)[-1]
             plan = exact.plan(objective, X, assembled.weights)
-            theta = partial(_theta, objective, plan)
+            theta = partial(_theta, objective, plan, assembled.sides)
         if validation is not None:
             held_out = ids.over(validation, X, unknown="skip")
             measured = partial(_metrics, X, held_out, watch.metric)
@@ -157,8 +158,10 @@ class Watcher:
         return abs(float(np.mean(now)) - float(np.mean(before))) < self.watch.tolerance
 
 
-def _theta(objective: Objective, plan: exact.Plan, factors: Factors) -> Any:
-    return exact.value(objective, factors, plan)
+def _theta(objective: Objective, plan: exact.Plan, sides: Sides | None, factors: Factors) -> Any:
+    if sides is None:
+        return exact.value(objective, factors, plan)
+    return sides.value(objective, factors, plan)
 
 
 def _metrics(

@@ -1,0 +1,216 @@
+"""A fit with features: its objective falls, its minimum is one, and cold items are A f_j among the others."""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+
+import mfauc_jax as mf
+from mfauc_jax._core.factors import Factors
+from mfauc_jax.objective import exact
+from mfauc_jax.objective.penalties import by_row
+from mfauc_jax.solvers import base
+
+M, N, P, Q, K = 30, 20, 4, 3, 3
+
+
+def world(seed: int = 0) -> tuple[np.ndarray, np.ndarray, Any, Any]:
+    """X of which the first two items have no positive, and features of items and users."""
+    rng = np.random.default_rng(seed)
+    F, G = (rng.normal(size=shape) * (rng.random(shape) < 0.7) for shape in ((N, P), (M, Q)))
+    S = (G @ rng.normal(size=(Q, K)) + rng.normal(size=(M, K))) @ (F @ rng.normal(size=(P, K))).T
+    X = np.argsort(np.argsort(-S, axis=1), axis=1) < 5
+    cold = X.copy()
+    cold[:, :2] = False
+    return X, cold, scipy.sparse.csr_array(F), scipy.sparse.csr_array(G)
+
+
+def theta(problem: mf.Problem, U, V, A, B) -> jax.Array:
+    """The joint objective of derivations.md#features, written out with dense features."""
+    assert problem.sides is not None
+    objective, (items, users) = problem.objective, problem.sides
+    plan = exact.plan(objective, problem.X, problem.weights)
+    data = exact.value(objective._replace(reg=0.0), Factors(U, V), plan)
+    reg, total = by_row(objective.reg, len(U), len(V)), data
+    for rows, own, side, C in ((V, reg.item, items, A), (U, reg.user, users, B)):
+        mean = jnp.zeros_like(rows) if side is None else jnp.asarray(side.matrix.toarray()) @ C
+        fitted = 1.0 if side is None else jnp.asarray(side.row_reg > 0, float)
+        total = total + 0.5 * (own * fitted * ((rows - mean) ** 2).sum(1)).mean()
+        if side is not None:
+            total = total + 0.5 * (jnp.asarray(side.reg) * (C**2).sum(1)).sum() / len(rows)
+    return total
+
+
+def problem_of(model: mf.MFAUC, items: bool, users: bool, seed: int = 0) -> mf.Problem:
+    X, _, F, G = world(seed)
+    return model.problem(X.astype(float)).with_features(F if items else None, G if users else None)
+
+
+@pytest.mark.parametrize(
+    ("weighting", "items", "users"), [("identity", False, True), ("tanh", True, True)]
+)
+def test_the_joint_objective_falls_with_every_sweep(weighting, items, users):
+    model = mf.MFAUC(rank=K, weighting=weighting)
+    problem, solver = problem_of(model, items, users), mf.Alternating(item_steps=3)
+    assert problem.sides is not None
+    factors = base.gaussian(jax.random.key(0), M, N, K)
+    state, data = solver.init(problem, factors), solver.prepare(problem)
+    seen, values = solver.seen_by_step(problem), []
+    for _ in range(12):
+        U, V = solver.read(state, factors)
+        A, B = state.extra
+        values.append(float(theta(problem, U, V, A, B)))
+        state, _ = base.run(solver, seen, jax.random.key(0), state, data)
+    assert (np.diff(values) < 0).all(), np.diff(values)
+    plan = exact.plan(problem.objective, problem.X, problem.weights)
+    best = problem.sides.value(problem.objective, solver.read(state, factors), plan)
+    assert best <= values[-1]
+
+
+def test_the_gradient_that_a_sweep_uses_is_that_of_the_joint_objective():
+    """m₊ ∂θ/∂(d, A) of `solvers.features`, autodiff of θ and central differences agree."""
+    from mfauc_jax.solvers import features
+
+    problem = problem_of(mf.MFAUC(rank=K), items=True, users=False)
+    assert problem.sides is not None and problem.sides.items is not None
+    side, rng = problem.sides.items, np.random.default_rng(1)
+    U, d, A = (jnp.asarray(rng.normal(size=shape)) for shape in ((M, K), (N, K), (P, K)))
+    F = jnp.asarray(side.matrix.toarray())
+
+    def joint(x):
+        return theta(problem, U, F @ x[N:] + x[:N], x[N:], None)
+
+    x = jnp.concatenate([d, A])
+    auto = jax.grad(joint)(x)
+    direction = jnp.asarray(rng.normal(size=x.shape))
+    step = 1e-5
+    difference = (joint(x + step * direction) - joint(x - step * direction)) / (2 * step)
+    assert np.isclose((auto * direction).sum(), difference, rtol=1e-7)
+    usable = problem.weights.usable.shape[0]
+    alone = problem.objective._replace(reg=0.0)
+    plan = exact.plan(alone, problem.X, problem.weights)
+    data = jax.grad(lambda V: exact.value(alone, Factors(U, V), plan))(F @ A + d)
+    placed, per_item = features.Placed.of(side), usable / N
+    ours = placed.gradient(usable * data, x, jnp.asarray(side.row_reg) * per_item, per_item)
+    assert np.allclose(ours, usable * auto, rtol=1e-9, atol=1e-12)
+
+
+def test_many_sweeps_end_where_the_joint_gradient_is_zero():
+    problem = problem_of(mf.MFAUC(rank=K), items=True, users=True)
+    solver = mf.Alternating(user_steps=6, item_steps=20)
+    factors = base.gaussian(jax.random.key(0), M, N, K)
+    state, data = solver.init(problem, factors), solver.prepare(problem)
+    for _ in range(300):
+        state, _ = base.run(solver, solver.seen_by_step(problem), jax.random.key(0), state, data)
+    U, V = solver.read(state, factors)
+    assert problem.sides is not None
+    items, users = problem.sides
+    assert items is not None and users is not None
+    A, B = (jnp.asarray(s.coefficients(F)) for s, F in ((items, V), (users, U)))
+    slopes = jax.grad(partial(theta, problem), argnums=(0, 1, 2, 3))(U, V, A, B)
+    assert max(float(jnp.abs(slope).max()) for slope in slopes) < 1e-6
+    assert np.allclose(A, state.extra[0], atol=1e-4) and np.allclose(B, state.extra[1], atol=1e-4)
+
+
+def test_coefficients_are_the_ridge_regression():
+    problem = problem_of(mf.MFAUC(rank=K), items=True, users=True)
+    assert problem.sides is not None
+    for side, size in zip(problem.sides, (N, M), strict=True):
+        assert side is not None
+        F, rows = side.matrix.toarray(), np.random.default_rng(2).normal(size=(size, K))
+        system = F.T @ (side.row_reg[:, None] * F) + np.diag(side.reg)
+        expected = np.linalg.solve(system, F.T @ (side.row_reg[:, None] * rows))
+        assert np.allclose(side.coefficients(rows), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_without_features_the_program_is_the_same_to_the_bit():
+    """Features of zeros change no score, and no features at all give the plain solver's bits."""
+    _, cold, _, _ = world()
+    X = cold[:, cold.any(0)].astype(float)
+    plain = mf.MFAUC(rank=K).fit(X)
+    zeros = mf.MFAUC(rank=K).fit(X, item_features=scipy.sparse.csr_array((X.shape[1], P)))
+    assert np.allclose(plain.item_factors_, zeros.item_factors_, atol=1e-10)
+    assert plain.item_features_ is None and zeros.item_features_ is not None
+    again = mf.MFAUC(rank=K).fit(X)
+    assert (again.item_factors_ == plain.item_factors_).all()
+
+
+def test_a_cold_item_is_its_features_and_takes_no_part_in_the_fit():
+    _, cold, F, G = world()
+    model = mf.MFAUC(rank=K).fit(cold.astype(float), item_features=F, user_features=G)
+    learned = model.item_features_
+    assert learned is not None and model.user_features_ is not None
+    assert model.item_factors_.shape == (N, K)
+    assert np.allclose(model.item_factors_[:2], F[:2].toarray() @ learned.factors)
+    assert not np.allclose(model.item_factors_[2:], F[2:].toarray() @ learned.factors)
+    without = mf.MFAUC(rank=K).fit(cold[:, 2:].astype(float), item_features=F[2:], user_features=G)
+    assert np.allclose(model.item_factors_[2:], without.item_factors_)
+    assert np.allclose(model.user_factors_, without.user_factors_)
+
+
+def test_a_user_without_a_positive_is_their_features():
+    X, _, _, G = world()
+    fewer = X.copy()
+    fewer[4] = False
+    with pytest.warns(UserWarning, match="1 users without a positive"):
+        model = mf.MFAUC(rank=K).fit(fewer.astype(float), user_features=G)
+    assert model.user_features_ is not None
+    assert np.allclose(model.user_factors_[4], G[[4]].toarray() @ model.user_features_.factors)
+    assert np.abs(model.user_factors_[4]).max() > 0
+
+
+def test_auto_gives_a_feature_the_strength_of_an_item_with_its_share_of_the_items():
+    """A feature that one item has, with value 1, has that item's λ; the same for users."""
+    X = world()[0].astype(float)
+    problem = mf.MFAUC(rank=K).problem(X)
+    reg = by_row(problem.objective.reg, M, N)
+    one = problem.with_features(*(scipy.sparse.csr_array(np.eye(size)) for size in (N, M)))
+    assert one.sides is not None and one.sides.items is not None and one.sides.users is not None
+    assert np.allclose(one.sides.items.reg, reg.item)
+    assert np.allclose(one.sides.users.reg, reg.user)
+    fixed = mf.MFAUC(rank=K, penalty=mf.Fixed(reg=0.3)).problem(X)
+    side = fixed.with_features(scipy.sparse.csr_array(np.ones((N, 2)))).sides
+    assert side is not None and side.items is not None and side.items.reg.tolist() == [0.3, 0.3]
+    with pytest.raises(ValueError, match=r"UnitRows\(\) has no rule for features"):
+        mf.Problem.of(X, "exponential", "log", penalty=mf.UnitRows()).with_features(np.ones((N, 1)))
+    with pytest.raises(ValueError, match="3 rows of features for 20 items"):
+        problem.with_features(scipy.sparse.csr_array(np.ones((3, 1))))
+
+
+def test_solvers_that_take_no_features_say_so():
+    X, _, F, _ = world()
+    with pytest.raises(ValueError, match=r"minibatch takes no features: use the square loss"):
+        mf.MFAUC(rank=K, loss="logistic").fit(X.astype(float), item_features=F)
+
+
+def test_validation_is_over_all_items_and_records_the_joint_objective():
+    X, cold, F, _ = world()
+    held_out = np.zeros_like(X)
+    held_out[:, 2:] = X[:, 2:] & ~cold[:, 2:]
+    held_out[0, 5] = not cold[0, 5]
+    watch = mf.Watch(record_every=1)
+    model = mf.MFAUC(rank=K).fit(
+        cold.astype(float), held_out.astype(float), item_features=F, watch=watch
+    )
+    values = [record["objective"] for record in model.history_]
+    assert (np.diff(values) < 0).all() and "auc" in model.history_[-1]
+
+
+def test_a_killed_fit_with_features_is_resumed_to_the_same_bits(tmp_path):
+    _, cold, F, G = world()
+    fit = partial(mf.MFAUC(rank=K).with_params, solver="alternating")
+    give = {"item_features": F, "user_features": G}
+    whole = fit().with_params(solver__iterations=6).fit(cold.astype(float), **give)
+    part, states = fit(), mf.Checkpoints(str(tmp_path), every=1)
+    for T in (3, 6):
+        part = fit().with_params(solver__iterations=T)
+        part.fit(cold.astype(float), checkpoints=states, **give)
+    assert (part.item_factors_ == whole.item_factors_).all()
+    other = dataclasses.replace(part)
+    with pytest.raises(ValueError, match="features"):
+        other.fit(cold.astype(float), checkpoints=states, item_features=2 * F)
