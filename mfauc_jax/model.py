@@ -247,7 +247,8 @@ class MFAUC(Growing, Declared):
             self._known if self._known and self._known[1] == (self.weights, self.penalty) else None
         )
         contents = model_file.Contents(factors, self.train_, self.describe(), summary)
-        kept = {"constants": known and known[2], "solved": self._solved}
+        learned = self.item_features_, self.user_features_
+        kept = {"constants": known and known[2], "solved": self._solved, "learned": learned}
         model_file.write(path, contents._replace(**kept))
 
     @classmethod
@@ -264,7 +265,7 @@ class MFAUC(Growing, Declared):
         restored = model_file.restored_fields(path, contents, cls.specs(), given)
         training = contents.training
         fitted = Fitted(contents.factors, training.get("history", []), training.get("stopped", ""))
-        model = cls(**restored)._keep(contents.train, fitted)
+        model = cls(**restored)._keep(contents.train, fitted, learned=contents.learned)
         if contents.constants is not None and not {"weights", "penalty"} & given.keys():
             model._known = contents.train, (model.weights, model.penalty), contents.constants
         model._solved = contents.solved

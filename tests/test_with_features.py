@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import polars as pl
 import pytest
 import scipy.sparse
 
@@ -214,3 +215,101 @@ def test_a_killed_fit_with_features_is_resumed_to_the_same_bits(tmp_path):
     other = dataclasses.replace(part)
     with pytest.raises(ValueError, match="features"):
         other.fit(cold.astype(float), checkpoints=states, item_features=2 * F)
+
+
+FRAME = {
+    "sku": ["a", "b", "c", "d", "e", "f", "new", "newer"],
+    "kind": ["x", "x", "x", "y", "y", "y", "x", "y"],
+    "size": [1.0, 2.0, 1.0, 5.0, 6.0, 5.0, 1.5, 5.5],
+}
+LIKES = [
+    (user, item)
+    for i, user in enumerate(["u1", "u2", "u3", "u4", "u5", "u6", "u7", "u8"])
+    for item in ("abc" if i % 2 else "def")
+    if (i + ord(item)) % 4
+]
+
+
+def shop() -> mf.MFAUC:
+    """Odd users like x, even ones y; "new" and "newer" are known by features only."""
+    return mf.MFAUC(rank=2).fit(tuple(zip(*LIKES, strict=True)), item_features=pl.DataFrame(FRAME))
+
+
+def test_items_known_by_features_only_are_recommended_and_have_neighbours():
+    model = shop()
+    assert model.train_.item_ids is not None
+    assert model.train_.item_ids.tolist() == ["a", "b", "c", "d", "e", "f", "new", "newer"]
+    for user, mine, other in (("u2", "new", "newer"), ("u1", "newer", "new")):
+        items, _ = model.recommend(user, n=8)
+        assert items.tolist().index(mine) < items.tolist().index(other)
+        assert {mine, other} <= set(items)
+    assert set(model.similar_items("new", 3)[0]) == {"a", "b", "c"}
+    assert model.item_features_ is not None
+    assert model.item_features_.features.names == ("kind=x", "kind=y", "size")
+
+
+def test_new_items_with_features_join_a_fitted_model():
+    model = shop()
+    later = pl.DataFrame({"sku": ["late", "a"], "kind": ["y", "y"], "size": [5.0, 9.0]})
+    grown = model.fold_in_items(item_features=later)
+    items, _ = grown.recommend("u1", n=9)
+    assert items.tolist().index("late") < items.tolist().index("new")
+    assert "late" not in model.recommend("u1", n=9)[0]
+    assert np.allclose(grown.item_factors_[:8], model.item_factors_)  # those of a, too
+    liked = grown.fold_in_items((["u2", "u4"], ["late", "latest"]))
+    assert liked.item_factors_.shape == (10, 2)
+    both = model.fold_in_items((["u2", "u4"], ["late", "latest"]), item_features=later)
+    assert np.allclose(both.item_factors_, liked.item_factors_)
+    with pytest.raises(ValueError, match="give positives of new items"):
+        model.fold_in_items()
+    with pytest.raises(ValueError, match="fit was given no item_features"):
+        mf.MFAUC(rank=2).fit(tuple(zip(*LIKES, strict=True))).fold_in_items(item_features=later)
+
+
+def test_an_item_with_positives_is_solved_around_its_features():
+    """v_j minimises the joint objective over v_j: central differences in v_j vanish."""
+    _, cold, F, _ = world()
+    model = mf.MFAUC(rank=K).fit(cold[:, 2:].astype(float), item_features=F[2:])
+    more = np.zeros((M, N - 1))
+    more[:4, N - 2] = 1
+    grown = model.fold_in_items(more, item_features=F[[0]])
+    assert grown.item_features_ is not None
+    problem = grown.problem(grown.train_)
+    plan = exact.plan(problem.objective, problem.X, problem.weights)
+    reg = np.asarray(by_row(problem.objective.reg, M, N - 1).item)[-1]
+    prior = jnp.asarray(grown.item_features_.rows()[-1])
+
+    def joint(v):
+        V = jnp.asarray(grown.item_factors_).at[-1].set(v)
+        alone = exact.value(problem.objective._replace(reg=0.0), Factors(grown.factors_.U, V), plan)
+        return alone + 0.5 * reg * ((v - prior) ** 2).sum() / (N - 1)
+
+    assert np.allclose(jax.grad(joint)(jnp.asarray(grown.item_factors_[-1])), 0, atol=1e-7)
+
+
+def test_partial_fit_keeps_the_features():
+    model = shop()
+    before = model.item_factors_.copy()
+    model.partial_fit((["u2", "u2", "u9"], ["new", "b", "a"]))
+    assert model.item_features_ is not None
+    assert not np.allclose(model.item_factors_[6], before[6])
+    with pytest.raises(ValueError, match="partial_fit does not go on with"):
+        model.partial_fit((["u2"], ["new"]), iterations=1)
+
+
+def test_a_file_keeps_the_features_their_names_and_a(tmp_path):
+    model, path = shop(), tmp_path / "shop.model"
+    model.save(path)
+    loaded = mf.MFAUC.load(path)
+    mine, theirs = model.item_features_, loaded.item_features_
+    assert mine is not None and theirs is not None
+    assert theirs.features.names == mine.features.names
+    assert theirs.features.rules == mine.features.rules
+    assert (theirs.factors == mine.factors).all()
+    assert (theirs.features.matrix != mine.features.matrix).nnz == 0
+    later = pl.DataFrame({"sku": ["late"], "kind": ["y"], "size": [5.0]})
+    grown = [m.fold_in_items(item_features=later).recommend("u1")[0] for m in (model, loaded)]
+    assert (grown[0] == grown[1]).all()
+    assert loaded.user_features_ is None
+    loaded.save(tmp_path / "again.model")
+    assert (tmp_path / "again.model").read_bytes() == path.read_bytes()

@@ -32,7 +32,10 @@ def is_quadratic(objective: Objective) -> bool:
 
 
 def solve(
-    problem: Problem, factors: Factors, items: Int[np.ndarray, " some"]
+    problem: Problem,
+    factors: Factors,
+    items: Int[np.ndarray, " some"],
+    prior: Float[np.ndarray, "n k"] | None = None,
 ) -> Float[np.ndarray, "some k"]:
     """The v_j of `items` that minimise θ, each while U and all other rows of V stay as they are.
 
@@ -40,6 +43,7 @@ def solve(
         problem: the training set, its weights and its objective, which `is_quadratic`.
         factors: U and V, for the users and items of the problem; a new item may have any v_j, such as 0.
         items: columns of X, all different.
+        prior: A f_j of every item, which λ_j pulls v_j to (docs/derivations.md#features); None: 0.
     """
     X, weights, objective = problem.X, problem.weights, problem.objective
     (m, n), (U, V) = X.shape, (np.asarray(F) for F in factors)
@@ -58,6 +62,8 @@ def solve(
     common = level @ U
     grams = [host.product(U.T, c.astype(U.dtype)[:, None] * U) for c in (flat, own_square)]
 
+    away = V if prior is None else V - prior
+
     result = np.empty((len(items), V.shape[1]), V.dtype)
     for place, (j, users, slots) in enumerate(_columns(X, items)):
         u, g_j, b_j = U[users], g[slots] * w[users], b[j]
@@ -66,7 +72,7 @@ def solve(
         slope = -g_j * (1 - s + mean_neg[users]) - b_j * (level[users] + flat[users] * s)
         H = host.product(u.T, bend.astype(u.dtype)[:, None] * u).astype(np.float64)
         H += b_j * grams[0] - b_j**2 * grams[1] + reg[j] * np.eye(len(H))
-        gradient = slope @ u + b_j * (common + grams[0] @ centred[j]) + reg[j] * V[j]
+        gradient = slope @ u + b_j * (common + grams[0] @ centred[j]) + reg[j] * away[j]
         result[place] = V[j] - np.linalg.solve(
             H + 1e-9 * np.abs(H).max() * np.eye(len(H)), gradient
         )

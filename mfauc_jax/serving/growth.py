@@ -12,12 +12,13 @@ from mfauc_jax._core.factors import Factors
 from mfauc_jax.data import ids, joining
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.problem import Constants, Problem
-from mfauc_jax.serving import explanation, fold_in, fold_in_items
+from mfauc_jax.serving import explanation, fold_in, fold_in_items, new_items
 from mfauc_jax.serving.answers import Recommender
 from mfauc_jax.serving.explanation import Explanation
 from mfauc_jax.solvers import Gaussian, base
 from mfauc_jax.training import loop
 from mfauc_jax.training.loop import Fitted
+from mfauc_jax.training.side_information import Learned
 
 TURNS = 2  # how often `partial_fit` solves the touched users and items
 GROWTH = 0.05  # an item is solved once a twentieth of its positives came after it was solved last
@@ -36,6 +37,8 @@ class Growing(Recommender):
     chosen_solver: Any
     history_: list[dict]
     folded_from_: Interactions | None
+    item_features_: Learned | None = None
+    user_features_: Learned | None = None
     _known: tuple | None = None  # X, the rules and their constants, as from `_constants`
     _solved: np.ndarray | None = (
         None  # as from `_solved_at`; None: all items were solved with `train_`
@@ -64,7 +67,8 @@ class Growing(Recommender):
         if new.nnz:  # else no user has a known item
             U, gap = self._solve_users(X, V, new, self._constants(X))
         fitted = Fitted(Factors(jax.device_put(U), V), [], "folded in")
-        folded = dataclasses.replace(self)._keep(new, fitted, X, gap)  # pyright: ignore
+        learned = self.item_features_, None
+        folded = dataclasses.replace(self)._keep(new, fitted, X, gap, learned)  # pyright: ignore
         folded._known = self._known
         return folded
 
@@ -133,35 +137,58 @@ class Growing(Recommender):
             self.fold_in(self._train.take(np.array([i])))
         return tuple(int(lengths[i]) for i in chosen)
 
-    def fold_in_items(self, X_new: Any, *, unknown: str = "skip") -> Any:
+    def fold_in_items(
+        self, X_new: Any = None, *, item_features: Any = None, unknown: str = "skip"
+    ) -> Any:
         """A model with further items: it computes their v_j from their positives and the fitted U, which stays.
 
         v_j minimises the fitted objective while U and all other items are fixed (`fold_in_items.solve`): for an item
         that many users have, nearly what a refit gives; for an item that one user has, next to that user's other items.
         `recommend` of the returned model ranks the new items among the others. This model is not changed.
 
+        After a fit with `item_features`, those of new items may be given: an item without a positive is A f_j, and one
+        with few positives is near it (docs/derivations.md#features).
+
         Only for the square loss with φ = identity, where v_j is one k × k system; for other losses use `partial_fit`.
 
         Args:
             X_new: positives of known users and new items, in any form that `fit` takes: with ids if `fit` was given
-                ids, else a matrix with further columns. Known items with further positives are solved anew.
+                ids, else a matrix with further columns. Known items with further positives are solved anew. None: items
+                known by their features only.
+            item_features: of the new items, with the columns that `fit` was given; if fit was given no ids, row r is
+                the r-th new item. Those of known items stay.
             unknown: "skip" leaves out positives of users who were not in training, and one warning counts them;
                 "raise" raises.
         """
         self._refuse_folded("add items to")
         train, (U, V) = self._train, self._fitted()
-        new = joining.of_known_users(X_new, train, unknown)
-        X = joining.joined(train, new)
+        if X_new is None and item_features is None:
+            raise ValueError("give positives of new items, their item_features, or both")
+        new = None if X_new is None else joining.of_known_users(X_new, train, unknown)
+        X = train if new is None else joining.joined(train, new)
+        learned = self.item_features_
+        if item_features is not None:
+            if learned is None:
+                raise ValueError("fit was given no item_features: fit again with them")
+            given = learned.features.like(item_features)
+            X, learned = new_items.added(learned, given, len(V), X)
+        learned = new_items.padded(learned, X.num_items)
         problem = self._last_problem(X)
-        if not fold_in_items.is_quadratic(problem.objective):
+        if new is not None and not fold_in_items.is_quadratic(problem.objective):
             raise ValueError(
                 f"items are folded in for the square loss with φ = identity, not for {self.loss.name} with "
                 f"{self.weighting.name}: use partial_fit"
             )
-        V = host.joined(V, np.zeros((X.num_items - len(V), V.shape[1])))
-        factors = _items_solved(problem, Factors(U, V), joining.columns_of(new, X))
+        k, prior = V.shape[1], None if learned is None else learned.rows()
+        V = host.joined(
+            V, np.zeros((X.num_items - len(V), k)) if prior is None else prior[len(V) :]
+        )
+        factors = Factors(U, V)
+        if new is not None:
+            factors = _items_solved(problem, factors, joining.columns_of(new, X), prior)
         grown = dataclasses.replace(self)  # pyright: ignore
-        grown._keep(X, Fitted(factors, self.history_, "folded in"))
+        fitted = Fitted(factors, self.history_, "folded in")
+        grown._keep(X, fitted, learned=(learned, self.user_features_))
         grown._known = X, (self.weights, self.penalty), problem.constants()
         return grown
 
@@ -194,6 +221,10 @@ class Growing(Recommender):
         if not hasattr(self, "factors_"):
             return self.fit(X_new, progress=progress)
         self._refuse_folded("go on from")
+        if self.user_features_ is not None or (iterations and self.item_features_ is not None):
+            raise ValueError(
+                "partial_fit does not go on with user_features, nor with item_features for some iterations: fit again"
+            )
         new = joining.over_another(X_new)
         X = joining.joined(self.train_, new)
         problem = self._last_problem(X)
@@ -208,7 +239,8 @@ class Growing(Recommender):
         else:
             fitted, solved_at = self._go_on(problem, constants, iterations or 2, progress), None
         history = loop.continued(self.history_, fitted.history)
-        self._keep(X, fitted._replace(history=history))
+        learned = new_items.padded(self.item_features_, X.num_items), None
+        self._keep(X, fitted._replace(history=history), learned=learned)
         self._known, self._solved = (X, (self.weights, self.penalty), constants), solved_at
         return self
 
@@ -225,14 +257,16 @@ class Growing(Recommender):
         (m, n), k = map(len, self.factors_), self.factors_.V.shape[1]
         zeros = (np.zeros((size, k)) for size in (X.num_users - m, X.num_items - n))
         factors = Factors(*(host.joined(F, Z) for F, Z in zip(self.factors_, zeros, strict=True)))
+        learned = new_items.padded(self.item_features_, X.num_items)
+        prior = None if learned is None else learned.rows()
         fresh = items[items >= n]
         for turn in range(TURNS):
             before = factors
             if turn == 0:
-                factors = _items_solved(problem, factors, fresh)
+                factors = _items_solved(problem, factors, fresh, prior)
             folded = self._solve_users(X, factors.V, X.take(users), constants)
             factors = factors._replace(U=_replaced(factors.U, users, folded.U))
-            factors = _items_solved(problem, factors, items)
+            factors = _items_solved(problem, factors, items, prior)
             moved = sum(
                 ((np.asarray(a) - np.asarray(b)) ** 2).sum()
                 for a, b in zip(factors, before, strict=True)
@@ -267,11 +301,11 @@ class Growing(Recommender):
         )
 
 
-def _items_solved(problem: Problem, factors: Factors, items: np.ndarray) -> Factors:
-    """The factors with the v_j of some items solved."""
+def _items_solved(problem: Problem, factors: Factors, items: np.ndarray, prior=None) -> Factors:
+    """The factors with the v_j of some items solved; λ_j pulls them to `prior`, A f_j, or to 0."""
     if not len(items):
         return factors
-    solved = fold_in_items.solve(problem, factors, items)
+    solved = fold_in_items.solve(problem, factors, items, prior)
     return factors._replace(V=_replaced(factors.V, items, solved))
 
 

@@ -4,13 +4,13 @@ The tensors are `user_factors`, `item_factors`, `train_indptr`, `train_indices`,
 `item_counts_solved` (after a `partial_fit`) and, if users have ids, `user_ids` (integers), or `user_ids.bytes` and
 `user_ids.offsets` (UTF-8 strings, one after the other); the same for items. The metadata are text: `format`,
 `format_version`, `library_version`, `params`, `training` and, since 2.1, `constants` (all three JSON; the last are the
-numbers of the training set that fold-in needs), and `sha256` of all the rest.
+numbers of the training set that fold-in needs), and `sha256` of all the rest. A fit with features has those too, since
+2.2 (`packing`); a file without is still 2.1.
 
 A new minor version of the format adds what older readers may ignore; older readers refuse a new major version.
 """
 
 import hashlib
-import itertools
 import json
 import math
 import os
@@ -24,11 +24,12 @@ import numpy as np
 from mfauc_jax._core import atomic, forks, functions, host, settings
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import Spec
-from mfauc_jax.data import validation
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.problem import Constants
+from mfauc_jax.serving import packing
+from mfauc_jax.training.side_information import Learned
 
-FORMAT, VERSION = "mfauc_jax model", (2, 1)
+FORMAT, VERSION, WITH_FEATURES = "mfauc_jax model", (2, 1), (2, 2)
 SAFETENSORS_TYPES = {
     "float32": "F32",
     "float64": "F64",
@@ -38,6 +39,7 @@ SAFETENSORS_TYPES = {
     "uint8": "U8",
 }
 NUMPY_TYPES = {name: np.dtype(kind).newbyteorder("<") for kind, name in SAFETENSORS_TYPES.items()}
+SIDES = ("item", "user")
 LONGEST_HEADER = 10**8  # bytes, as in safetensors itself
 UNSOUND = (KeyError, ValueError, TypeError, AttributeError, RecursionError)  # by damaged contents
 
@@ -58,6 +60,7 @@ class Contents(NamedTuple):
     solved: np.ndarray | None = (
         None  # positives of each item when `partial_fit` last solved it, [n]
     )
+    learned: tuple[Learned | None, Learned | None] = (None, None)  # features of items and of users
 
 
 def write(path: str | os.PathLike, contents: Contents) -> None:
@@ -73,15 +76,22 @@ def write(path: str | os.PathLike, contents: Contents) -> None:
         tensors["train_confidence"] = np.asarray(train.confidence)
     if contents.solved is not None:
         tensors["item_counts_solved"] = contents.solved.astype(np.int64)
-    tensors |= _packed("user_ids", train.user_ids) | _packed("item_ids", train.item_ids)
+    tensors |= packing.packed_ids("user_ids", train.user_ids) | packing.packed_ids(
+        "item_ids", train.item_ids
+    )
+    sides = [packing.packed_features(*side) for side in zip(SIDES, contents.learned, strict=True)]
+    for more, _ in sides:
+        tensors |= more
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    version = VERSION if contents.learned == (None, None) else WITH_FEATURES
     metadata = {
         "format": FORMAT,
-        "format_version": ".".join(map(str, VERSION)),
+        "format_version": ".".join(map(str, version)),
         "library_version": host.library_version(),
         "params": json.dumps(contents.params),
         "training": json.dumps(contents.training),
     }
+    metadata |= {name: text for _, more in sides for name, text in more.items()}
     if contents.constants is not None:
         metadata["constants"] = json.dumps(contents.constants.numbers())
     metadata["sha256"] = _digest(tensors, metadata)
@@ -134,9 +144,14 @@ def read(path: str | os.PathLike) -> Contents:
         solved = tensors.get("item_counts_solved")
         if solved is not None and solved.shape != (train.num_items,):
             raise ValueError(f"{solved.shape} counts of solved items for {train.num_items} items")
+        sizes, rank = (train.num_items, train.num_users), factors.V.shape[1]
+        items, users = (
+            packing.unpacked_features(kind, tensors, metadata, size, rank)
+            for kind, size in zip(SIDES, sizes, strict=True)
+        )
     except UNSOUND as error:
         raise ModelFileError(f"{path} is not a whole model: {error!r}") from error
-    return Contents(factors, train, params, training, by, constants, solved)
+    return Contents(factors, train, params, training, by, constants, solved, (items, users))
 
 
 def _check_format(path: str | os.PathLike, metadata: dict[str, str]) -> str:
@@ -272,7 +287,10 @@ def _interactions(tensors: dict[str, np.ndarray], factors: Factors) -> Interacti
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Interactions.of has already warned about X
         train = Interactions.from_csr(tensors["train_indptr"], tensors["train_indices"], len(V))
-    ids = _unpacked("user_ids", tensors, len(U)), _unpacked("item_ids", tensors, len(V))
+    ids = (
+        packing.unpacked_ids("user_ids", tensors, len(U)),
+        packing.unpacked_ids("item_ids", tensors, len(V)),
+    )
     if train.num_users != len(U):
         raise ValueError(f"{train.num_users} rows of training for {len(U)} users")
     confidence = tensors.get("train_confidence")
@@ -283,30 +301,6 @@ def _interactions(tensors: dict[str, np.ndarray], factors: Factors) -> Interacti
     return Interactions(
         train.indptr, train.indices, confidence, train.num_items, train.row_bits, *ids
     )
-
-
-def _packed(name: str, ids: np.ndarray | None) -> dict[str, np.ndarray]:
-    if ids is None:
-        return {}
-    if ids.dtype.kind in "iu":
-        return {name: validation.int64(name, ids)}
-    if ids.dtype.kind != "U":
-        raise TypeError(f"{name} are {ids.dtype}: a model file holds integers or strings")
-    words = [str(word).encode("utf-8", "surrogatepass") for word in ids]
-    offsets = np.cumsum([0, *map(len, words)], dtype=np.int64)
-    return {f"{name}.bytes": np.frombuffer(b"".join(words), np.uint8), f"{name}.offsets": offsets}
-
-
-def _unpacked(name: str, tensors: dict[str, np.ndarray], size: int) -> np.ndarray | None:
-    ids = tensors.get(name)
-    ids = None if ids is None else validation.int64(name, ids)
-    if f"{name}.offsets" in tensors:
-        blob, offsets = tensors[f"{name}.bytes"].tobytes(), tensors[f"{name}.offsets"].tolist()
-        pairs = itertools.pairwise(offsets)
-        ids = np.array([blob[a:b].decode("utf-8", "surrogatepass") for a, b in pairs], dtype=str)
-    if ids is not None and ids.shape != (size,):
-        raise ValueError(f"{len(ids)} {name} for {size} rows of factors")
-    return ids
 
 
 def _digest(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
