@@ -3,6 +3,7 @@
 from mfauc_jax.data import splits, synthetic
 from mfauc_jax.data.catalogue import DATASETS, Filter
 from mfauc_jax.data.download import Downloaded, download
+from mfauc_jax.data.item_files import isbn_prefixes, read_movies
 from mfauc_jax.data.ratings import Timed, load, load_split, load_timed, read_ratings, read_timed
 from mfauc_jax.data.splits import Split
 
@@ -13,9 +14,11 @@ __all__ = [
     "Split",
     "Timed",
     "download",
+    "isbn_prefixes",
     "load",
     "load_split",
     "load_timed",
+    "read_movies",
     "read_ratings",
     "read_timed",
     "splits",
