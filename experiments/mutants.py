@@ -152,9 +152,10 @@ MUTANTS = (
         ),
     ),
     *_of(
-        "mfauc_jax/objective/penalties.py",
-        "with_features::test_auto_gives_a_feature_the_strength_of_an_item_with_its_share_of_the_items",
-        ("squares @ h, h.min()", "squares @ scaled, h.min()"),
+        "mfauc_jax/objective/sides.py",
+        "with_features::test_a_feature_has_the_ridge_of_its_items_and_the_own_parts_have_twice_theirs",
+        ("matrix.multiply(matrix).T @ own", "matrix.T @ own"),
+        ("by_feature, 1.0), SHARED * own)", "by_feature, 1.0), own)"),
     ),
     *_of(
         "mfauc_jax/solvers/minibatch.py",

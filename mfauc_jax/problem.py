@@ -9,8 +9,8 @@ from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.losses import Loss
-from mfauc_jax.objective.penalties import Auto, Penalty, by_row
-from mfauc_jax.objective.sides import Side, Sides
+from mfauc_jax.objective.penalties import Auto, Penalty, Reg, Sphere, by_row
+from mfauc_jax.objective.sides import SHARED, Side, Sides
 from mfauc_jax.objective.weightings import Identity, Weighting
 from mfauc_jax.objective.weights import PairWeights, Totals, Weights
 
@@ -111,28 +111,21 @@ class Problem:
     def with_features(self, items: Any = None, users: Any = None) -> "Problem":
         """The same problem with features, scipy matrices with one row per item or user (docs/derivations.md#features).
 
-        λ_c comes from the penalty's `of_features`.
+        Where there are features, λ_j of d_j is twice what it was for v_j, and λ_c = Σ_j f_jc² λ_j with the latter.
         """
-        if self.rules is None:
-            raise ValueError("this Problem has no rules for features: make it with Problem.of")
-        penalty, (m, n) = self.rules[1], self.X.shape
-        reg = by_row(self.objective.reg, m, n)
+        reg, (m, n) = self.objective.reg, self.X.shape
+        if isinstance(reg, Sphere):
+            raise ValueError("penalty=UnitRows() has no rule for features: use Auto() or Fixed()")
+        reg = by_row(reg, m, n)
         usable = np.asarray(self.weights.user) > 0  # the others are B g_i
-        found = []
-        for kind, matrix, rows, fitted in (
-            ("item", items, reg.item, np.ones(n)),
-            ("user", users, reg.user, usable),
-        ):
-            side = None
-            if matrix is not None:
-                if matrix.shape[0] != len(fitted):
-                    raise ValueError(
-                        f"{matrix.shape[0]} rows of features for {len(fitted)} {kind}s: give one each"
-                    )
-                own = np.asarray(penalty.of_features(self.X, self.weights, matrix, kind))
-                side = Side(matrix, own, np.asarray(rows, np.float64) * fitted)
-            found.append(side)
-        return dataclasses.replace(self, sides=Sides(*found))
+        item_side = None if items is None else Side.of("item", items, reg.item, np.ones(n, bool))
+        user_side = None if users is None else Side.of("user", users, reg.user, usable)
+        shared = Reg(
+            reg.user if users is None else SHARED * reg.user,
+            reg.item if items is None else SHARED * reg.item,
+        )
+        objective = self.objective._replace(reg=shared)
+        return dataclasses.replace(self, objective=objective, sides=Sides(item_side, user_side))
 
     def minimising(self, objective: Objective) -> "Problem":
         """The same data and weights with another objective, such as a stage of a continuation."""

@@ -129,16 +129,30 @@ def test_coefficients_are_the_ridge_regression():
         assert np.allclose(side.coefficients(rows), expected, rtol=1e-6, atol=1e-9)
 
 
-def test_without_features_the_program_is_the_same_to_the_bit():
-    """Features of zeros change no score, and no features at all give the plain solver's bits."""
+def test_features_of_zeros_only_double_the_ridge_of_the_items():
     _, cold, _, _ = world()
     X = cold[:, cold.any(0)].astype(float)
     plain = mf.MFAUC(rank=K).fit(X)
-    zeros = mf.MFAUC(rank=K).fit(X, item_features=scipy.sparse.csr_array((X.shape[1], P)))
-    assert np.allclose(plain.item_factors_, zeros.item_factors_, atol=1e-10)
-    assert plain.item_features_ is None and zeros.item_features_ is not None
-    again = mf.MFAUC(rank=K).fit(X)
-    assert (again.item_factors_ == plain.item_factors_).all()
+    assert plain.item_features_ is None
+    problem = plain.problem(X)
+    reg = by_row(problem.objective.reg, *X.shape)
+    doubled = problem.objective._replace(reg=reg._replace(item=2 * reg.item))
+    zeros = problem.with_features(scipy.sparse.csr_array((X.shape[1], P)))
+    solver, factors, found = (
+        mf.Alternating(),
+        base.gaussian(jax.random.key(0), len(X), X.shape[1], K),
+        [],
+    )
+    for each in (problem.minimising(doubled), zeros):
+        state = base.run(
+            solver,
+            solver.seen_by_step(each),
+            jax.random.key(0),
+            solver.init(each, factors),
+            solver.prepare(each),
+        )[0]
+        found.append(solver.read(state, factors))
+    assert np.allclose(found[0].V, found[1].V, atol=1e-12)
 
 
 def test_a_cold_item_is_its_features_and_takes_no_part_in_the_fit():
@@ -165,20 +179,25 @@ def test_a_user_without_a_positive_is_their_features():
     assert np.abs(model.user_factors_[4]).max() > 0
 
 
-def test_auto_gives_a_feature_the_strength_of_an_item_with_its_share_of_the_items():
-    """A feature that one item has, with value 1, has that item's λ; the same for users."""
-    X = world()[0].astype(float)
-    problem = mf.MFAUC(rank=K).problem(X)
+def test_a_feature_has_the_ridge_of_its_items_and_the_own_parts_have_twice_theirs():
+    X, _, F, G = world()
+    problem = mf.MFAUC(rank=K).problem(X.astype(float))
     reg = by_row(problem.objective.reg, M, N)
-    one = problem.with_features(*(scipy.sparse.csr_array(np.eye(size)) for size in (N, M)))
-    assert one.sides is not None and one.sides.items is not None and one.sides.users is not None
-    assert np.allclose(one.sides.items.reg, reg.item)
-    assert np.allclose(one.sides.users.reg, reg.user)
-    fixed = mf.MFAUC(rank=K, penalty=mf.Fixed(reg=0.3)).problem(X)
-    side = fixed.with_features(scipy.sparse.csr_array(np.ones((N, 2)))).sides
-    assert side is not None and side.items is not None and side.items.reg.tolist() == [0.3, 0.3]
+    both = problem.with_features(F, G)
+    assert both.sides is not None
+    for side, own in zip(both.sides, reversed(reg), strict=True):
+        assert side is not None
+        assert np.allclose(side.row_reg, 2 * np.asarray(own))
+        expected = (side.matrix.toarray() ** 2 * np.asarray(own)[:, None]).sum(0)
+        assert np.allclose(side.reg, expected)
+    assert np.allclose(by_row(both.objective.reg, M, N).item, 2 * reg.item)
+    one = problem.with_features(users=G).objective.reg
+    assert np.allclose(one.item, reg.item) and np.allclose(one.user, 2 * reg.user)
+    scaled = problem.with_features(3 * F).sides
+    assert scaled is not None and scaled.items is not None and both.sides.items is not None
+    assert np.allclose(scaled.items.reg, 9 * both.sides.items.reg)  # so units do not matter
     with pytest.raises(ValueError, match=r"UnitRows\(\) has no rule for features"):
-        mf.Problem.of(X, "exponential", "log", penalty=mf.UnitRows()).with_features(np.ones((N, 1)))
+        mf.Problem.of(X.astype(float), "exponential", "log", penalty=mf.UnitRows()).with_features(F)
     with pytest.raises(ValueError, match="3 rows of features for 20 items"):
         problem.with_features(scipy.sparse.csr_array(np.ones((3, 1))))
 
@@ -274,7 +293,7 @@ def test_an_item_with_positives_is_solved_around_its_features():
     more[:4, N - 2] = 1
     grown = model.fold_in_items(more, item_features=F[[0]])
     assert grown.item_features_ is not None
-    problem = grown.problem(grown.train_)
+    problem = grown.problem(grown.train_).with_features(grown.item_features_.features.matrix)
     plan = exact.plan(problem.objective, problem.X, problem.weights)
     reg = np.asarray(by_row(problem.objective.reg, M, N - 1).item)[-1]
     prior = jnp.asarray(grown.item_features_.rows()[-1])
@@ -293,7 +312,7 @@ def test_partial_fit_keeps_the_features():
     model.partial_fit((["u2", "u2", "u9"], ["new", "b", "a"]))
     assert model.item_features_ is not None
     assert not np.allclose(model.item_factors_[6], before[6])
-    with pytest.raises(ValueError, match="partial_fit does not go on with"):
+    with pytest.raises(ValueError, match="partial_fit takes item_features without"):
         model.partial_fit((["u2"], ["new"]), iterations=1)
 
 

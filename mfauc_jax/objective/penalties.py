@@ -78,21 +78,6 @@ class Penalty(Settings, registry=PENALTIES):
         """`of` with `new`, from `constants` alone; the λ of items is left out (0)."""
         raise TypeError(f"{type(self).__name__} has constants, but no rule: write of_users")
 
-    def of_features(
-        self, X: Interactions, weights: PairWeights, features: Any, kind: str
-    ) -> np.ndarray:
-        """λ_c of each feature of the items or of the users of X, [p] (docs/derivations.md#features).
-
-        Args:
-            X: the training set.
-            weights: the weights of X's pairs.
-            features: f_j as rows, a scipy matrix, [n, p] or [m, p].
-            kind: "item" or "user".
-        """
-        raise ValueError(
-            f"penalty={type(self).__name__}() has no rule for features: use Auto() or Fixed()"
-        )
-
 
 class Fixed(Penalty):
     """The same λ and the same σ − 1 for all rows; the paper's objective has spread = 0."""
@@ -114,10 +99,6 @@ class Fixed(Penalty):
     def of_users(self, constants, new, weights) -> Strengths:
         """The given λ and σ − 1."""
         return self.of(new, weights)
-
-    def of_features(self, X, weights, features, kind) -> np.ndarray:
-        """The given λ."""
-        return np.full(features.shape[1], float(self.reg))
 
 
 class UnitRows(Penalty):
@@ -224,21 +205,6 @@ class Auto(Penalty):
             return Strengths(reg, self.spread)
         lengths = np.diff(np.asarray(new.indptr))
         return Strengths(reg, host.floats(self._sigmas(new.num_items, lengths, w) - 1))
-
-    def of_features(self, X, weights, features, kind) -> np.ndarray:
-        """λ_c of a feature as of an item with its share of the items: h_c = Σ_j f_jc² h_j, or w_c = Σ_i f_ic² w_i."""
-        constants, squares = self.constants(X, weights), features.multiply(features).T
-        if kind == "user":
-            w, power = np.asarray(weights.user, np.float64), self.reg_user_power
-            scale, mean = (
-                np.maximum(squares @ w, constants["least_weight"]),
-                constants["mean_scale"],
-            )
-        else:
-            scaled, power = self._item_scale(X, weights), self.reg_item_power
-            h = scaled ** (1 / power) if power else np.ones(X.num_items)
-            scale, mean = np.maximum(squares @ h, h.min()), scaled.mean()
-        return constants["noise"] * scale**power / mean
 
     def _lift(self, X: Interactions, weights: PairWeights) -> float:
         """The given lift, or min(1.4, 1 + 6 (1 − ρ)) with ρ from the data on the scale of λ_i and λ_j."""

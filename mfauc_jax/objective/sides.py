@@ -9,7 +9,7 @@ factors: the ridge regression of V on the features. So a model is U and V, with 
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from mfauc_jax._core import digests
 from mfauc_jax._core.factors import Factors
@@ -17,6 +17,7 @@ from mfauc_jax.objective import exact
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import by_row
 
+SHARED = 2.0  # the variance that λ_j allows v_j is shared by two parts: d_j, and the sum over its features
 STEPS = 1000  # of conjugate gradients, at most
 TOLERANCE = 1e-12  # of the squared residual, relative
 
@@ -26,7 +27,18 @@ class Side(NamedTuple):
 
     matrix: Any  # f_j as rows, a scipy.sparse.csr_array, [n, p]
     reg: Float[np.ndarray, " p"]  # λ_c
-    row_reg: Float[np.ndarray, " n"]  # λ_j; 0 where a row is not fitted, which is then A f_j
+    row_reg: Float[np.ndarray, " n"]  # λ_j of d_j; 0 where a row is not fitted, which is then A f_j
+
+    @classmethod
+    def of(cls, kind: str, matrix: Any, reg: Any, fitted: Bool[np.ndarray, " n"]) -> "Side":
+        """The side of a problem with the given λ_j of v_j; `kind` is "item" or "user", for messages."""
+        if matrix.shape[0] != len(fitted):
+            raise ValueError(
+                f"{matrix.shape[0]} rows of features for {len(fitted)} {kind}s: give one each"
+            )
+        own = np.asarray(reg, np.float64) * fitted
+        by_feature = matrix.multiply(matrix).T @ own
+        return cls(matrix, np.where(by_feature > 0, by_feature, 1.0), SHARED * own)
 
     def coefficients(self, F: Any) -> Float[np.ndarray, "p k"]:
         """A: the minimum of Σ λ_j |v_j − A f_j|² + Σ λ_c |a_c|² for the rows v_j of F, by conjugate gradients."""

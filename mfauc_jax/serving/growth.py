@@ -173,7 +173,7 @@ class Growing(Recommender):
             given = learned.features.like(item_features)
             X, learned = new_items.added(learned, given, len(V), X)
         learned = new_items.padded(learned, X.num_items)
-        problem = self._last_problem(X)
+        problem = self._last_problem(X, learned)
         if new is not None and not fold_in_items.is_quadratic(problem.objective):
             raise ValueError(
                 f"items are folded in for the square loss with φ = identity, not for {self.loss.name} with "
@@ -192,9 +192,10 @@ class Growing(Recommender):
         grown._known = X, (self.weights, self.penalty), problem.constants()
         return grown
 
-    def _last_problem(self, X: Interactions) -> Problem:
-        """The problem of X, with the objective that a fit ends with."""
+    def _last_problem(self, X: Interactions, learned: Learned | None = None) -> Problem:
+        """The problem of X, with the objective that a fit ends with, and with features of its items."""
         problem = self.problem(X)
+        problem = problem if learned is None else problem.with_features(learned.features.matrix)
         last = self.chosen_solver.stages(problem.objective)[-1]
         return problem.minimising(last)
 
@@ -222,12 +223,11 @@ class Growing(Recommender):
             return self.fit(X_new, progress=progress)
         self._refuse_folded("go on from")
         if self.user_features_ is not None or (iterations and self.item_features_ is not None):
-            raise ValueError(
-                "partial_fit does not go on with user_features, nor with item_features for some iterations: fit again"
-            )
+            raise ValueError("partial_fit takes item_features without iterations only: fit again")
         new = joining.over_another(X_new)
         X = joining.joined(self.train_, new)
-        problem = self._last_problem(X)
+        learned = new_items.padded(self.item_features_, X.num_items)
+        problem = self._last_problem(X, learned)
         constants = problem.constants()
         alone = jax.process_count() == 1
         if iterations is None and alone and fold_in_items.is_quadratic(problem.objective):
@@ -239,8 +239,7 @@ class Growing(Recommender):
         else:
             fitted, solved_at = self._go_on(problem, constants, iterations or 2, progress), None
         history = loop.continued(self.history_, fitted.history)
-        learned = new_items.padded(self.item_features_, X.num_items), None
-        self._keep(X, fitted._replace(history=history), learned=learned)
+        self._keep(X, fitted._replace(history=history), learned=(learned, None))
         self._known, self._solved = (X, (self.weights, self.penalty), constants), solved_at
         return self
 
