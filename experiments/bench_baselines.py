@@ -53,7 +53,7 @@ class Config:
     datasets: tuple[str, ...] = tuple(SETTINGS)
     methods: tuple[str, ...] = ("WRMF", "WARP", "BPR")
     held_out: int = 5
-    sweeps: int = 15
+    sweeps: int = flags.option(15, "sweeps of WRMF")
     seeds: int = 3
     results: str = "results/bench_baselines.jsonl"
 

@@ -31,15 +31,19 @@ class Config:
     parts: tuple[str, ...] = ("user", "growth", "matrix", "stream")
     data_dir: str = flags.option("", "where ml-1m is; empty: a power-law matrix of its shape")
     rank: int = 64
-    items: int = 100_000  # n of the one user
-    positives: int = 100  # N_i of the one user
-    sizes: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
-    matrix: tuple[int, ...] = (5950, 3380, 574_467)  # m, n, nnz: MovieLens 1M
+    items: int = flags.option(100_000, "n of the one user")
+    positives: int = flags.option(100, "N_i of the one user")
+    sizes: tuple[int, ...] = flags.option(
+        (1_000, 10_000, 100_000, 1_000_000), "numbers of items over which growth is measured"
+    )
+    matrix: tuple[int, ...] = flags.option(
+        (5950, 3380, 574_467), "m, n and nnz; the default is MovieLens 1M's"
+    )
     stream_users: int = 1_000_000
     stream_items: int = 1_000_000
     stream_positives: int = 20
     negatives: int = 10
-    batch: int = 65_536
+    batch: int = flags.option(65_536, "users per batch of the stream")
     repeats: int = 5
     seed: int = 0
     results: str = "results/bench_exact.jsonl"

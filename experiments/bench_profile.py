@@ -29,7 +29,7 @@ class Config:
 
     data_dir: str = ""
     rank: int = 64
-    batch: int = 128
+    batch: int = flags.option(128, "users per minibatch step")
     num_pos: int = 10
     num_neg: int = 20
     repeats: int = 50

@@ -40,12 +40,14 @@ class Config:
     """Which sizes."""
 
     nnz: tuple[int, ...] = (20_000, 200_000, 2_000_000, 20_000_000)
-    users: tuple[int, ...] = (2_000, 20_000, 100_000)
-    items: tuple[int, ...] = (1_000, 10_000, 100_000)
+    users: tuple[int, ...] = flags.option((2_000, 20_000, 100_000), "numbers of users m")
+    items: tuple[int, ...] = flags.option((1_000, 10_000, 100_000), "numbers of items n")
     ranks: tuple[int, ...] = (8, 64, 256)
     rank: int = 64
     fixed: int = flags.option(400_000, "positives of m, n and k")
-    large: int = 200_000
+    large: int = flags.option(
+        200_000, "exponents are fitted to points of at least so many positives"
+    )
     routes: tuple[str, ...] = tuple(ROUTES)
     point: str = flags.option("", "of a child: its JSON")
     results: str = "results/bench_scaling.jsonl"

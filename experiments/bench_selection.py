@@ -35,8 +35,8 @@ SAME = 0.002  # F1@5: a few of the 1500 held-out items may fall the other way
 class Config:
     """The defaults are the authors' grids (docs/derivations.md#authors)."""
 
-    users: int = 500
-    items: int = 200
+    users: int = flags.option(500, "number of users")
+    items: int = flags.option(200, "number of items")
     rank: int = 8
     iterations: int = 100
     splits: int = 3
@@ -48,7 +48,7 @@ class Config:
     x64: bool = flags.option(True, "in float64; float32 is faster, but its rounding grows")
     seed: int = 0
     results: str = "results/bench_selection.jsonl"
-    figure: str = "results/bench_selection.png"
+    figure: str = flags.option("results/bench_selection.png", "file of the heat map")
 
 
 def run(config: Config) -> list[dict]:

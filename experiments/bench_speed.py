@@ -79,9 +79,9 @@ class Config:
     rank: int = 64
     evaluated: int = flags.option(10_000, "users, at most")
     seconds: float = flags.option(60.0, "of a method, at most")
-    users: int = 1_000_000
-    items: int = 100_000
-    positives: int = 20_000_000
+    users: int = flags.option(1_000_000, "users of the synthetic data")
+    items: int = flags.option(100_000, "items of the synthetic data")
+    positives: int = flags.option(20_000_000, "positives of the synthetic data")
     results: str = "results/bench_speed.jsonl"
     out: str = "results"
 

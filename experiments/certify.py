@@ -28,8 +28,8 @@ class Config:
     dataset: str = "ml-100k"
     per_user: int = 5
     delta: float = 0.05
-    groups: int = 4
-    draws: int = 1500
+    groups: int = flags.option(4, "groups of users by activity, each with its own certificate")
+    draws: int = flags.option(1500, "random signs per Rademacher complexity")
     losses: tuple[str, ...] = ("sigmoid", "logistic", "square_hinge")
     seed: int = 0
     results: str = "results/certify.jsonl"

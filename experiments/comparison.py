@@ -11,6 +11,7 @@ import numpy as np
 from scipy import stats
 
 from experiments import methods, paper, results
+from mfauc_jax.evaluation import latex, significance
 
 
 class Row(NamedTuple):
@@ -59,3 +60,62 @@ def _row(dataset: str, setting: str, method: str, group: list[dict]) -> Row:
     theirs = paper.ranking(dataset, method)
     rank, made_by = group[0]["rank"], results.commits(group)
     return Row(dataset, setting, method, count, ours, half, theirs, reach, one, rank, made_by)
+
+
+def to_latex(records: list[dict]) -> str:
+    """Tables 2 or 4 for a paper: one LaTeX table per data set and setting, the best of a column in bold.
+
+    † marks a mean below the best of its column: paired t test over the splits that both have, corrected by Holm over
+    the column. * marks a mean whose difference from the paper's number has an interval without 0.
+    """
+    found, tables = rows(records), []
+    for dataset, setting in dict.fromkeys((r.dataset, r.setting) for r in found):
+        mine = [r for r in found if (r.dataset, r.setting) == (dataset, setting)]
+        best = {c: max(round(r.ours[c], 3) for r in mine) for c in paper.COLUMNS}
+        below = {c: _below_the_best(records, mine, c) for c in paper.COLUMNS}
+        cells = []
+        for row in mine:
+            line = [latex.escape(row.method)]
+            for c in paper.COLUMNS:
+                marks = r"\dagger" if row.method in below[c] else ""
+                if row.paper and abs(row.ours[c] - row.paper[c]) > row.reach[c]:
+                    marks += "*"
+                is_best = round(row.ours[c], 3) == best[c]
+                line.append(latex.marked(row.ours[c], best=is_best, marks=marks, digits=3))
+            cells.append(line)
+        caption = (
+            f"{paper.TITLES.get(dataset, dataset)}, setting {setting}, k = {mine[0].rank}, means over "
+            f"{' or '.join(sorted({str(r.splits) for r in mine}))} splits."
+        )
+        notes = (
+            r"% $^{\dagger}$ below the best of the column (paired t over splits, Holm over the column, .05); "
+            "* differs from the paper's number (95 % interval, which counts it as one split)\n"
+        )
+        label = f"tab:{dataset}-{setting}"
+        tables.append(
+            notes + latex.tabular(["", *paper.HEADS], cells, caption=caption, label=label)
+        )
+    return "\n".join(tables)
+
+
+def _below_the_best(records: list[dict], mine: list[Row], column: str) -> set[str]:
+    """The methods whose mean is significantly below the best one's, by the splits that they share."""
+    best = max(mine, key=lambda r: r.ours[column])
+    fits = [
+        r
+        for r in records
+        if r.get("kind") == "fit" and (r["dataset"], r["setting"]) == (best.dataset, best.setting)
+    ]
+    values: dict[str, dict[int, float]] = {}
+    for r in results.latest(fits, ("dataset", "setting", "method", "seed")):
+        values.setdefault(r["method"], {})[r["seed"]] = r["metrics"][column]["mean"]
+    names, p_values = [], []
+    for row in mine:
+        seeds = sorted(values[row.method].keys() & values[best.method].keys())
+        if row is best or len(seeds) < 3:
+            continue
+        a, b = ([values[m][seed] for seed in seeds] for m in (best.method, row.method))
+        names.append(row.method)
+        p_values.append(significance.paired(a, b).p_t)
+    corrected = significance.holm(p_values) if names else []
+    return {name for name, p in zip(names, corrected, strict=True) if p < 0.05}

@@ -1,4 +1,4 @@
-"""Fig. 2: blocks that can be worked on at once, from a real assignment of Synthetic2's rows and columns.
+"""Fig. 2: blocks that can be worked on at once: the solver's own assignment of Synthetic2's rows and columns.
 
 python -m experiments.fig_blocks [--out=DIR]
 """
@@ -13,7 +13,8 @@ import numpy as np
 from matplotlib.patches import Patch
 
 from experiments import flags, protocol, results, style
-from mfauc_jax.solvers.blockwise import design
+from mfauc_jax import Blockwise, Problem
+from mfauc_jax.solvers.blockwise import design, placement
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,17 +31,20 @@ class Config:
 
 def run(config: Config) -> list[dict]:
     """One record per iteration: the block of each user and item, and the positives of each block."""
-    X = protocol.load(config.dataset, "")
+    X, d = protocol.load(config.dataset, ""), config.blocks
+    solver = Blockwise(blocks=d, devices=1)
+    order = solver.order(X, config.seed)
+    assert order is not None  # there is one process
+    users = np.argsort(order)  # the place of each user in the solver's order
+    data = solver.prepare(Problem.of(X.take(order)))
     rows, items = np.asarray(X.rows), np.asarray(X.indices)
+    assign = jax.jit(solver.assigned)
     records = []
     for iteration in range(config.iterations):
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), iteration))
-        sides = []
-        for key, ids, size in zip(keys, (rows, items), X.shape, strict=True):
-            counts = np.bincount(ids, minlength=size)
-            stratum = jax.numpy.asarray(design.strata(counts, config.blocks))
-            sides.append(np.asarray(design.assign(key, stratum, config.blocks)))
-        of_user, of_item = sides
+        key = jax.random.fold_in(jax.random.key(config.seed), iteration)  # as in a fit
+        of_place, of_item = map(np.asarray, assign(key, data))
+        real = placement.Rows(X.num_users, d).real()
+        of_user, of_item = of_place.reshape(-1)[real][users], of_item[: X.num_items]
         inside = np.zeros((config.blocks, config.blocks), int)
         np.add.at(inside, (of_user[rows], of_item[items]), 1)
         records.append(

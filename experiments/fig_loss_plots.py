@@ -55,7 +55,11 @@ def draw(records: list[dict], out: str | pathlib.Path) -> list[pathlib.Path]:
     ax.set(xlabel="margin γ = uᵢ·(v$_p$ − v$_q$)", ylabel="loss L(γ)", ylim=(-0.05, 3.2))
     ax.set(xlim=(-reach, reach), title=f"Loss functions with β = {beta:g}")
     ax.legend(loc="upper right")
-    return style.save(figure, out, "fig_loss_plots")
+    caption = (
+        "Fig. 1. The surrogates of the indicator of a wrongly ordered pair, by its margin; "
+        f"β = {beta:g} in the sigmoid and the logistic. The sigmoid is the paper's −σ(βγ) plus one."
+    )
+    return style.save(figure, out, "fig_loss_plots", caption)
 
 
 if __name__ == "__main__":

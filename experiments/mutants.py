@@ -96,7 +96,24 @@ MUTANTS = (
         "exact::test_exact_is_the_triple_loop",
         ("2 * (1 - s_pos) * W1", "(1 - s_pos) * W1"),
         ("reverse=True)[1:]", "reverse=True)[:-1]"),
-        ("(second - row_sums(b[items] * s**2))", "(second)"),
+        ("(second - row_sums(own_b * s**2))", "(second)"),
+    ),
+    *_of(
+        "mfauc_jax/objective/dislikes.py",
+        "dislikes::test_the_exact_value_is_the_loop_and_its_gradient_the_difference_quotient",
+        (".astype(b.dtype) - 1) * own_b", ".astype(b.dtype)) * own_b"),
+        ("return (factor - 1) * np.bincount", "return factor * np.bincount"),
+    ),
+    *_of(
+        "mfauc_jax/objective/sampling.py",
+        "dislikes::test_draws_are_unbiased",
+        ("< disliked.coin[users][:, None]", ">= disliked.coin[users][:, None]"),
+    ),
+    *_of(
+        "mfauc_jax/serving/item_newton.py",
+        "fold_in_items::test_newton_finds_the_minimum_of_each_row",
+        ("bowl = extra * g_neg * rest", "bowl = extra * g_neg"),
+        ("sign[part] ** order", "1"),
     ),
     *_of(
         "mfauc_jax/objective/sampling.py",
@@ -167,8 +184,19 @@ MUTANTS = (
     *_of(
         "mfauc_jax/solvers/blockwise/visits.py",
         "blockwise::test_the_mean_over_assignments_is_the_full_gradient",
-        ("d * b[sample.neg]", "b[sample.neg]"),
-        ("(d * jnp.maximum(usable.sum(), 1))", "jnp.maximum(usable.sum(), 1)"),
+        ("b[neg] * (d / facts.neg_mass)", "b[neg] * (1 / facts.neg_mass)"),
+        ("(d * jnp.maximum(real.sum(), 1))", "jnp.maximum(real.sum(), 1)"),
+    ),
+    *_of(
+        "mfauc_jax/solvers/blockwise/rounds.py",
+        "blockwise::test_a_step_visits_the_blocks_that_assigned_says "
+        "blockwise::test_each_home_block_sends_equal_random_parts_to_every_row_block",
+        ('d if solver.reassign == "both" else 1', "1"),
+    ),
+    *_of(
+        "mfauc_jax/solvers/blockwise/drawing.py",
+        "blockwise::test_positives_are_sorted_by_block_then_user_then_place",
+        ("place - ones)", "place)"),
     ),
     *_of(
         "mfauc_jax/solvers/blockwise/design.py",

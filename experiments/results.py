@@ -27,7 +27,17 @@ from mfauc_jax._core import atomic, settings
 COMMITTED = (
     pathlib.Path(__file__).resolve().parent / "results"
 )  # a record here names a commit that has its code
-VERSIONED = ("jax", "optax", "numpy", "scipy", "implicit", "irspack", "lightfm-next", "recometrics")
+VERSIONED = (
+    "jax",
+    "optax",
+    "numpy",
+    "scipy",
+    "libtpu",
+    "implicit",
+    "irspack",
+    "lightfm-next",
+    "recometrics",
+)
 
 
 def provenance() -> dict[str, Any]:

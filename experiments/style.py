@@ -2,6 +2,7 @@
 
 import logging
 import pathlib
+import textwrap
 from typing import Any
 
 import matplotlib
@@ -25,6 +26,7 @@ STYLE = {
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
 MARKERS = "os^Dv*P"
+LETTERS_PER_INCH = 15.5  # of a caption, at 8 points
 
 
 def line(place: int) -> dict:
@@ -48,8 +50,21 @@ def panels(
     )
 
 
-def save(figure: Figure, out: str | pathlib.Path, name: str) -> list[pathlib.Path]:
-    """`out/name.png` and `.pdf`, without dates, so that drawing again changes nothing."""
+def save(
+    figure: Figure, out: str | pathlib.Path, name: str, caption: str = ""
+) -> list[pathlib.Path]:
+    """`out/name.png` and `.pdf`, the caption below the panels; without dates, so that drawing again changes nothing."""
+    if caption:
+        lines = textwrap.wrap(caption, int(LETTERS_PER_INCH * figure.get_figwidth()))
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # panels and legends stay where they are
+        for legend in figure.legends:
+            box = legend.get_window_extent().transformed(figure.transFigure.inverted())
+            legend.set_bbox_to_anchor((box.x0 + box.width / 2, box.y0), figure.transFigure)
+            legend.set_loc("lower center")
+            legend.borderaxespad = 0
+        low = (figure.get_tightbbox().y0 - 0.1) / figure.get_figheight()
+        figure.text(0.01, low, "\n".join(lines), ha="left", va="top", fontsize=8)
     logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells every glyph
     pathlib.Path(out).mkdir(parents=True, exist_ok=True)
     paths = [pathlib.Path(out) / f"{name}.{suffix}" for suffix in ("png", "pdf")]

@@ -29,7 +29,9 @@ class Config:
 
     data_dir: str = "data"
     datasets: tuple[str, ...] = (*SYNTHETIC, *paper.DATASETS)
-    filters: tuple[str, ...] = ("table",)
+    filters: tuple[str, ...] = flags.option(
+        ("table",), "rules of filtering: table (the authors' scripts) or text (the paper's words)"
+    )
     seed: int = 0
     results: str = "results/tab_datasets.jsonl"
 

@@ -1,14 +1,13 @@
 """Table 2: comparative ranking on Synthetic1 and Synthetic2, settings `authors` and `ours`.
 
-    python -m experiments.tab_synthetic [--out=DIR]
+    python -m experiments.tab_synthetic
 
 Synthetic1 is here the matrix the authors' table used, about 413 × 200, not the text's 500 × 200.
 """
 
 import dataclasses
-from functools import partial
 
-from experiments import flags, protocol, results, table_figure
+from experiments import flags, protocol
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +16,6 @@ class Config(protocol.Config):
 
     datasets: tuple[str, ...] = ("synthetic1_table", "synthetic2")
     results: str = "out/tab_synthetic.jsonl"
-    out: str = "out"
 
 
 QUICK = {
@@ -37,8 +35,7 @@ QUICK = {
 }
 
 run = protocol.run
-draw = partial(table_figure.draw, name="tab_synthetic")
 
 
 if __name__ == "__main__":
-    flags.run(Config, partial(results.artefact, run, draw))
+    flags.run(Config, protocol.main)

@@ -18,6 +18,7 @@ import numpy as np
 
 from mfauc_jax._core import digests
 from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.solvers import mesh as meshes
 from mfauc_jax.solvers.blockwise import design as blocking
 
 
@@ -47,9 +48,18 @@ def initialize(
     if given["coordinator_address"] and given["process_id"] is not None:
         at = _host_and_port(given["coordinator_address"])
         _reach(at, timeout) if given["process_id"] else _check_free(at)
-    jax.distributed.initialize(
-        **given, initialization_timeout=timeout, heartbeat_timeout_seconds=heartbeat
-    )
+    try:
+        jax.distributed.initialize(
+            **given, initialization_timeout=timeout, heartbeat_timeout_seconds=heartbeat
+        )
+    except ValueError as error:
+        missing = [name for name, value in given.items() if value is None]
+        if not missing or "be defined" not in str(error):
+            raise
+        raise ValueError(
+            f"nothing says what {missing[0]} is: set MFAUC_COORDINATOR=host:port, MFAUC_NUM_PROCESSES and "
+            "MFAUC_PROCESS_ID in every process, or start them by Slurm or MPI"
+        ) from error
 
 
 def _host_and_port(coordinator: str) -> tuple[str, int]:
@@ -128,6 +138,19 @@ def users(lengths: Any, blocks: int, seed: int = 0) -> np.ndarray:
     facts = {"blocks": blocks, "seed": seed, "users": len(lengths), "row lengths": row_lengths}
     _last_deal = Deal(lengths[mine], facts)
     return mine
+
+
+def joined(rows: np.ndarray, mine: np.ndarray) -> np.ndarray:
+    """The rows of the users of all processes, in the order of all users, on every host.
+
+    Args:
+        rows: those of this process's users, such as their factors.
+        mine: the places of this process's users among all users, as `users` gave them.
+    """
+    everyone, places = meshes.everybody(np.asarray(rows)), meshes.everybody(np.asarray(mine))
+    whole = np.empty_like(everyone)
+    whole[places] = everyone
+    return whole
 
 
 def dealt() -> dict[str, Any] | None:

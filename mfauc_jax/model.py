@@ -12,8 +12,11 @@ from mfauc_jax._core import host, settings
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import part, size
 from mfauc_jax._core.settings import Declared
+from mfauc_jax.data import dislikes as disliking
+from mfauc_jax.data import joining
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation
+from mfauc_jax.objective.dislikes import refuse
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.losses import Loss, square
 from mfauc_jax.objective.penalties import Auto, Fixed, Penalty, Sphere
@@ -123,13 +126,17 @@ class MFAUC(Growing, Declared):
     def problem(self, X: Any, pairs: PairWeights | None = None) -> Problem:
         """The problem that `fit(X)` minimises; `pairs` is `weights.of(X)`, if it is known already."""
         self._check_together()  # fields may have been set one by one since the model was made
-        return Problem.of(X, self.loss, self.weighting, self.weights, self.penalty, pairs)
+        problem = Problem.of(X, self.loss, self.weighting, self.weights, self.penalty, pairs)
+        if not self.chosen_solver.takes_dislikes:
+            refuse(problem.weights.disliked, f"solver {self.chosen_solver.name!r}")
+        return problem
 
     def fit(
         self,
         X: Any,
         validation: Any = None,
         *,
+        dislikes: Any = None,
         item_features: Any = None,
         user_features: Any = None,
         watch: Watch | None = None,
@@ -143,7 +150,11 @@ class MFAUC(Growing, Declared):
             X: anything that `Interactions.of` reads: a scipy matrix (users × items), a pair of arrays, or a pandas,
                 polars or arrow frame with columns user and item.
             validation: held-out positives over the same users and items. Their metrics are recorded, and the factors
-                with the best `watch.metric` are kept. Ids that X lacks are left out; one warning counts them.
+                with the best `watch.metric` are kept. Ids that X lacks are left out; one warning counts them. In
+                several processes, X and validation are of this process's users, and the metrics are of all users.
+            dislikes: items that users rejected, in any form that X may have, joined by ids. They are negatives that
+                count `weights.dislikes` times as much as unseen ones, and are never recommended. An item that is in X
+                too counts as liked; dislikes of users or items that X lacks are left out; one warning counts both.
             item_features: what is known about the items: a pandas, polars or arrow frame with a column of ids, a scipy
                 matrix (items × features), or `Features`, which says how columns are encoded. Then v_j = A f_j + d_j
                 (docs/derivations.md#features): items without a positive, X's or not, are A f_j and take part in
@@ -155,7 +166,9 @@ class MFAUC(Growing, Declared):
             progress: whether to show a progress bar; None: on a terminal only.
         """
         solver, own = self.chosen_solver, partial(self.describe, identity=True)
-        X, checkpoints = agreement.ready(own, solver, X, validation, watch, checkpoints)
+        if dislikes is not None:
+            X = disliking.attached(Interactions.of(X), dislikes)
+        X, validation, checkpoints = agreement.ready(own, solver, X, validation, watch, checkpoints)
         arranged = None
         if item_features is not None or user_features is not None:
             arranged = side_information.arranged(solver, X, item_features, user_features)
@@ -172,7 +185,7 @@ class MFAUC(Growing, Declared):
         key_start, key_fit = host.keys(self.seed, 2)
         states = None
         if checkpoints is not None:
-            states = checkpoints.open(identity_of(own(), solver, problem, watcher))
+            states = checkpoints.open(identity_of(own(), solver, problem, watcher, order))
         try:
             fitted = loop.fit(
                 key_fit,
@@ -183,7 +196,7 @@ class MFAUC(Growing, Declared):
                 states=states,
                 callbacks=callbacks,
                 progress=progress,
-                restored=partial(_in_order, order),
+                order=order,
             )
         except DivergedError as error:
             self._keep_arranged(X, error.fitted, problem, arranged)
@@ -201,7 +214,7 @@ class MFAUC(Growing, Declared):
         self, X: Interactions, fitted: Fitted, problem: Problem, arranged: Arranged | None
     ) -> "MFAUC":
         """Keep what a fit to X found, with the items and users that only features know."""
-        constants = problem.constants()
+        constants = problem.constants
         if arranged is None:
             self._keep(X, fitted)
         else:
@@ -232,10 +245,13 @@ class MFAUC(Growing, Declared):
     def save(self, path: str | os.PathLike) -> None:
         """Write everything `load` needs to one safetensors file, whole or not at all.
 
-        Of a function that was given as loss, weighting or optimiser the file holds only the name: see `load`.
+        Of a function that was given as loss, weighting or optimiser the file holds only the name: see `load`. In
+        several processes, all of them must call it: the first writes the users of all, one process after the other.
         """
         factors, history = self._fitted(), self.history_
         self._refuse_folded("save")
+        train = joining.of_all(self.train_)
+        factors = factors._replace(U=host.everybody(np.asarray(factors.U)))
         untimed = [{k: v for k, v in record.items() if k != "seconds"} for record in history]
         summary = {  # without times, so that equal fits write equal bytes
             "iterations": len(untimed),
@@ -246,10 +262,10 @@ class MFAUC(Growing, Declared):
         known = (
             self._known if self._known and self._known[1] == (self.weights, self.penalty) else None
         )
-        contents = model_file.Contents(factors, self.train_, self.describe(), summary)
+        contents = model_file.Contents(factors, train, self.describe(), summary)
         learned = self.item_features_, self.user_features_
         kept = {"constants": known and known[2], "solved": self._solved, "learned": learned}
-        model_file.write(path, contents._replace(**kept))
+        agreement.first(lambda: model_file.write(path, contents._replace(**kept)))
 
     @classmethod
     def load(cls, path: str | os.PathLike, **given: Any) -> "MFAUC":
@@ -270,8 +286,3 @@ class MFAUC(Growing, Declared):
             model._known = contents.train, (model.weights, model.penalty), contents.constants
         model._solved = contents.solved
         return model
-
-
-def _in_order(order: np.ndarray | None, factors: Factors) -> Factors:
-    """The factors with the users back in the caller's order; `order` is the solver's."""
-    return factors if order is None else factors._replace(U=factors.U[np.argsort(order)])

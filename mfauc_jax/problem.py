@@ -45,6 +45,8 @@ class Problem:
         weights: g, g′ and w of X's pairs.
         objective: Eq. 3 with its L, φ, λ and σ.
         rules: the settings that gave the weights, and λ and σ; needed only for users outside X.
+        constants: what `of_users` needs of X, for a model to keep; None if its penalty has no short rule for other
+            users.
         sides: the features of items and users, with their λ; None without features.
     """
 
@@ -52,6 +54,7 @@ class Problem:
     weights: PairWeights
     objective: Objective
     rules: tuple[Weights, Penalty] | None = None
+    constants: Constants | None = None
     sides: Sides | None = None
 
     @classmethod
@@ -77,17 +80,22 @@ class Problem:
             constants: those of the training set, if X holds users outside it; λ of the items is then left out (0).
         """
         X = Interactions.of(X)
-        pairs = weights.of(X, constants and constants.totals) if pairs is None else pairs
+        totals = weights.totals(X) if constants is None else constants.totals
+        pairs = weights.of(X, totals) if pairs is None else pairs
         if constants is None:
             strengths = penalty.of(X, pairs)
+            if strengths.constants is not None:
+                constants = Constants(
+                    totals, pairs.usable.shape[0] / X.num_users, strengths.constants
+                )
         else:
             strengths = penalty.of_users(constants.penalty, X, pairs)
         loss = loss if isinstance(loss, Loss) else Loss.member(loss)
         weighting = weighting if isinstance(weighting, Weighting) else Weighting.member(weighting)
-        objective = Objective(loss, weighting, *strengths)
+        objective = Objective(loss, weighting, strengths.reg, strengths.spread)
         if not isinstance(objective.weighting, Identity):
             equation.check_pair(objective.loss, objective.weighting)
-        return cls(X, pairs, objective, (weights, penalty))
+        return cls(X, pairs, objective, (weights, penalty), constants)
 
     def of_users(self, new: Interactions) -> "Problem":
         """The problem of users outside X, over the same items, with the constants of X."""
@@ -95,18 +103,8 @@ class Problem:
             raise ValueError("this Problem has no rules for other users: make it with Problem.of")
         weights, penalty = self.rules
         pairs = weights.of(new, train=self.X)
-        reg, spread = penalty.of(self.X, self.weights, new=(new, pairs))
+        reg, spread, _ = penalty.of(self.X, self.weights, new=(new, pairs))
         return Problem(new, pairs, self.objective._replace(reg=reg, spread=spread), self.rules)
-
-    def constants(self) -> Constants | None:
-        """What `of_users` needs of X, for a model to keep; None if its penalty has no short rule for other users."""
-        if self.rules is None:
-            raise ValueError("this Problem has no rules for other users: make it with Problem.of")
-        weights, penalty = self.rules
-        numbers = penalty.constants(self.X, self.weights)
-        if numbers is None:
-            return None
-        return Constants(weights.totals(self.X), self.usable_share, numbers)
 
     def with_features(self, items: Any = None, users: Any = None) -> "Problem":
         """The same problem with features, scipy matrices with one row per item or user (docs/derivations.md#features).

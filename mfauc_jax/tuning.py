@@ -25,7 +25,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data import ids, splits

@@ -7,12 +7,16 @@ import json
 import os
 import signal
 import sys
+import threading
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 
 import mfauc_jax as mf
 from mfauc_jax import distributed
+
+SAVE = ocp.CheckpointManager.save
 
 
 def matrix(m: int = 40, n: int = 24) -> np.ndarray:
@@ -29,6 +33,13 @@ def model(**changes) -> mf.MFAUC:
     return mf.MFAUC(rank=3, loss="square_hinge", solver=solver.replace(**changes))
 
 
+def dies_while_saving(self, iteration, **options):
+    """Orbax's save of a process that is killed when it has begun."""
+    if iteration == 4:
+        threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    return SAVE(self, iteration, **options)
+
+
 def main(options: dict) -> None:
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_num_cpu_devices", options["devices"])
@@ -37,7 +48,7 @@ def main(options: dict) -> None:
     X = matrix()
     fitting = model()
     if options.get("solver") == "alternating":
-        fitting = mf.MFAUC(rank=3, solver=mf.Alternating(6))
+        fitting = mf.MFAUC(rank=3, solver=mf.Alternating(options.get("sweeps", 6)))
         mine = np.array_split(np.arange(len(X)), options["count"])[options["id"]]
     else:
         mine = distributed.users(X.sum(1), 4)
@@ -45,7 +56,12 @@ def main(options: dict) -> None:
     def killed(s, factors, record):
         if s == options.get("kill_at"):
             os.kill(os.getpid(), signal.SIGKILL)
+        if s == 3 and options.get("kill_after") is not None:  # at any moment of a later sweep
+            dying = (os.getpid(), signal.SIGKILL)
+            threading.Timer(options["kill_after"], os.kill, dying).start()
 
+    if options.get("kill_in_save"):
+        setattr(ocp.CheckpointManager, "save", dies_while_saving)  # noqa: B010
     folder = options.get("folder")
     states = None if folder is None else mf.Checkpoints(folder, every=2)
     fitted = fitting.fit(X[mine], checkpoints=states, callbacks=[killed])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from toys import matrices, quiet, random_factors
 
-from mfauc_jax import Alternating, Minibatch, Problem
+from mfauc_jax import Alternating, Problem
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data import ragged
 from mfauc_jax.objective import equation, exact, weightings
@@ -144,24 +144,3 @@ def test_float32_goes_where_float64_goes():
         assert last.U.dtype == cast(AT).U.dtype
         ends.append(float(exact.value(cast(objective), last, cast(plan))))
     assert ends[1] == pytest.approx(ends[0], rel=1e-4)
-
-
-def test_small_data_are_compiled_quickly_to_the_same_factors(monkeypatch):
-    objective, data, _ = problem()
-    solver = Alternating()
-    state, seen = solver.init(Problem.of(X), AT), solver.seen_by_step(about(objective))
-    quick = base.runner(solver, data)
-    assert quick is not base.run
-    ends = [
-        step(solver, seen, jax.random.key(0), state, data)[0].factors for step in (base.run, quick)
-    ]
-    for slow, fast in zip(*ends, strict=True):
-        np.testing.assert_allclose(fast, slow, atol=1e-12)
-    assert base.runner(Minibatch(), data) is base.run  # whose step has no use for it
-    monkeypatch.setattr(base, "SMALL", 0)
-    assert base.runner(solver, data) is base.run
-
-
-def test_a_jaxlib_without_the_quick_option_compiles_as_ever(monkeypatch):
-    monkeypatch.setattr(base, "OLDER_EMITTERS", {"xla_cpu_no_such_option": False})
-    assert base._quick.__wrapped__() is base.run

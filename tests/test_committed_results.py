@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from experiments import (
+    fig_bounds,
     fig_roc,
     fig_timings,
     methods,
@@ -23,10 +24,13 @@ from experiments import (
 from mfauc_jax import MFAUC, Minibatch
 
 FOLDER = pathlib.Path(regenerate.__file__).parent / "results"
-DRAWN = [
-    name
+DRAWN = [  # the stems of the committed figures
+    stem
     for name in regenerate.ARTEFACTS
     if name not in regenerate.TEXT_ONLY and (FOLDER / f"{name}.jsonl").exists()
+    for stem in (
+        [f"{name}_{part}" for part in fig_bounds.DRAWINGS] if name == "fig_bounds" else [name]
+    )
 ]
 CELLS = {  # how many cells a run of the paper preset, or of the study, looks up
     "tab_synthetic": 320,
@@ -141,7 +145,7 @@ def again(tmp_path_factory):
             patch.setattr(protocol, name, refuse)
         patch.setattr(fig_roc, "_curves", refuse)
         patch.setattr(fig_timings, "_curve", refuse)
-        for name in ("fig_loss_plots", "fig_blocks", "tab_datasets"):
+        for name in ("fig_loss_plots", "fig_blocks", "tab_datasets", "fig_bounds"):
             patch.setattr(f"experiments.{name}.run", refuse)
         assert regenerate.main(regenerate.Config(preset="paper", out=str(out))) == 0
     return out

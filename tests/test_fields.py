@@ -394,6 +394,8 @@ def accepted(cls, spec):
         else:
             found += [np.int32(3), np.uint8(4), jnp.asarray(5), np.asarray(6)]
             found += [] if whole else [2, np.float32(0.5), jnp.asarray(1.5), np.float64(0.25)]
+        if spec.kind != "series" and spec.least is not None:
+            found = [value for value in found if value >= spec.least]
     elif spec.kind == "flag":
         found = [True, False, np.bool_(True)]
     elif spec.kind == "text":

@@ -51,6 +51,8 @@ def test_figures_are_drawn_from_the_records_alone(records, tmp_path, monkeypatch
     results.write(tmp_path / "r.jsonl", TINY, records)
     paths = fig_bounds.draw(results.read(tmp_path / "r.jsonl"), str(tmp_path))
     assert {p.name for p in paths} == {
-        f"{n}.{s}" for n in ("bounds", "regimes", "certificate", "printed") for s in ("png", "pdf")
+        f"fig_bounds_{n}.{s}"
+        for n in ("bounds", "regimes", "certificate", "printed")
+        for s in ("png", "pdf")
     }
     assert all(p.stat().st_size > 5000 for p in paths)

@@ -9,11 +9,13 @@ import pytest
 
 from experiments import (
     fig_blocks,
+    fig_bounds,
     fig_loss_plots,
     fig_roc,
     protocol,
     regenerate,
     report,
+    report_page,
     results,
     tab_real,
     tab_synthetic,
@@ -51,6 +53,13 @@ def small():
             "QUICK",
             {"repeats": 1, "iterations": 2, "values": (1.0,), "losses": ("hinge",)},
         )
+        patch.setattr(
+            fig_bounds,
+            "QUICK",
+            fig_bounds.QUICK
+            | {"users": (30, 60), "scales": (0.1, 1.0), "sizes": (5, 20), "designs": (16, 32)}
+            | {"num_items": 40, "draws": 5, "repeats": 5},
+        )
         yield
     protocol.load.cache_clear()
 
@@ -75,7 +84,7 @@ def test_every_artefact_has_records_figures_and_a_place_in_the_report(whole):
     plain = report.write(out)[1].read_text()
     for title in ("Fig. 1", "Fig. 2", "Fig. 3", "Table 2", "Table 3", "Table 4"):
         assert title in page and title in plain
-    assert page.count("data:image/png;base64,") == 4  # Table 4 has no data here
+    assert page.count("data:image/png;base64,") == 3 + 4  # Figs 1 to 3, and four of Section 3
     assert 'src="http' not in page and "fig_roc.png" not in page  # self-contained
     assert "could not be obtained" in plain and "(.984)" in plain
     assert "MFAUC hinge" in plain and "one negative" in plain
@@ -86,7 +95,7 @@ def test_every_artefact_has_records_figures_and_a_place_in_the_report(whole):
 
 def test_a_second_run_computes_nothing_and_draws_the_same_bytes(whole, monkeypatch, tmp_path):
     before = {p.name: p.read_bytes() for p in fig_paths(whole.out)}
-    for module in (fig_loss_plots, fig_blocks):
+    for module in (fig_loss_plots, fig_blocks, fig_bounds):
         monkeypatch.setattr(module, "run", refuse)
     for module, name in ((protocol, "_fit"), (protocol, "_select"), (fig_roc, "_curves")):
         monkeypatch.setattr(module, name, refuse)
@@ -118,7 +127,7 @@ def test_a_run_stopped_half_way_repeats_no_finished_cell(whole, tmp_path, monkey
     monkeypatch.setattr(protocol, "_fit", fit)
     config = regenerate.Config(out=str(tmp_path), only=("tab_synthetic",), limit=4)
     assert regenerate.main(config) == 0 and len(done) == 4
-    assert (tmp_path / "tab_synthetic.png").exists()  # what is there is drawn
+    assert "Synthetic2" in (tmp_path / "RESULTS.md").read_text()  # what is there is told
     assert regenerate.main(dataclasses.replace(config, limit=0)) == 0
     assert len(done) == 6 == len({results.identity(job) for job in done})
 
@@ -206,7 +215,6 @@ def test_flixsters_path_works_on_a_file_of_its_layout(tmp_path):
     )
     records = tab_real.run(config)
     assert [r["kind"] for r in records] == ["fit", "fit"]
-    assert tab_real.draw(records, tmp_path)[0].exists()
 
 
 def test_a_failing_artefact_does_not_take_the_others_with_it(tmp_path, monkeypatch, capsys):
@@ -226,9 +234,9 @@ def test_wrong_names_are_told_their_neighbours(wrong, tmp_path):
 
 def test_names_cannot_break_the_report(tmp_path):
     """A | would open a cell, a < an element of HTML, a line end a row."""
-    section = report.Section(
+    section = report_page.Section(
         "a <b> | c", ["x <script>\n# y"], None, ["h|"], [["<i>\n|"], ["plain"]]
     )
-    lines = report._markdown([section], tmp_path).splitlines()
+    lines = report_page.markdown([section], tmp_path).splitlines()
     assert lines[0] == "# a &lt;b&gt; | c" and lines[2] == "x &lt;script&gt; # y"
     assert lines[4:] == ["| h\\| |", "| --- |", "| &lt;i&gt; \\| |", "| plain |"]

@@ -20,7 +20,6 @@ from mfauc_jax import Alternating, Interactions, Minibatch
 from mfauc_jax._core import host, programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.evaluation import ranking
-from mfauc_jax.objective import penalties
 from mfauc_jax.serving import fold_in, model_file
 from mfauc_jax.training.loop import Fitted
 
@@ -226,11 +225,12 @@ def test_a_penalty_without_constants_still_folds_in(monkeypatch):
     model = mf.MFAUC(rank=3, solver=Alternating(3)).fit(X)
     new = quiet(DENSE[:3])
     want = model.fold_in(new).user_factors_
-    monkeypatch.setattr(mf.Auto, "constants", penalties.Penalty.constants)
+    of = mf.Auto.of
+    monkeypatch.setattr(
+        mf.Auto, "of", lambda *given, **new: of(*given, **new)._replace(constants=None)
+    )
     again = mf.MFAUC(rank=3, solver=Alternating(3))._keep(X, Fitted(model.factors_, [], ""))
-    monkeypatch.undo()
-    whole = again.problem(X)
-    assert whole.constants() is not None
+    assert again.problem(X).constants is None
     np.testing.assert_allclose(again.fold_in(new).user_factors_, want)
 
 

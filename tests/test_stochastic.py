@@ -8,6 +8,7 @@ import pytest
 from toys import quiet, random_factors
 
 from mfauc_jax import Averaging, FullBatch, Minibatch, Problem, Sequential
+from mfauc_jax._core import programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.objective import equation, exact, losses, weightings
 from mfauc_jax.objective.penalties import Reg
@@ -180,6 +181,18 @@ def test_averages_start_as_copies_and_then_are_means():
         Averaging(3, 5.0, 0), AT, jax.tree.map(lambda a: a + 1, AT), jnp.asarray(10)
     )
     assert float((authors.U - AT.U).mean()) == pytest.approx(6 / 16)  # (1 + η)/(s + η + 1)
+
+
+def test_algorithm_1_draws_the_same_in_chunks_of_any_length(monkeypatch):
+    """Kills: draws that begin anew in each chunk, padding of the last chunk that moves a row."""
+    found = {}
+    for length in (1024, 7, 1):
+        monkeypatch.setattr(sequential, "CHUNK", length)
+        programs.forget()
+        found[length] = run(Sequential(stratified=True), PLAIN, 2).factors
+    for length in (7, 1):
+        for a, b in zip(found[length], found[1024], strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("solver", [Sequential(), Minibatch()])

@@ -6,6 +6,7 @@ import re
 import jax.numpy as jnp
 import pytest
 
+from experiments import quotes
 from mfauc_jax.objective import losses
 from theory import verify_bounds, verify_consistency, verify_generalisation, verify_rademacher
 from theory.statement import BEYOND, CORRECTED, HOLDS, REFUTED, Statement, at_most, below, equal
@@ -39,6 +40,17 @@ def test_every_verdict_is_borne_out(table):
     code, records = table
     assert [r["claim"] for r in records if not r["stands"]] == []
     assert code == 0
+
+
+def test_the_committed_numbers_are_those_of_the_code(table):
+    """theory/README.md quotes them (`experiments/quotes.py`); `python -m theory.verify_bounds --json=FILE` makes them."""
+    committed = quotes.records("verify_bounds")
+    assert [(r["number"], r["verdict"]) for r in table[1]] == [
+        (r["number"], r["verdict"]) for r in committed
+    ]
+    for new, old in zip(table[1], committed, strict=True):
+        sides = [(r["left"], r["right"]) for r in (new, old)]
+        assert sides[0] == pytest.approx(sides[1], rel=5e-3, abs=1e-6), new["claim"]
 
 
 def test_every_numbered_statement_is_there(table):

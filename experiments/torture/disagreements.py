@@ -26,7 +26,7 @@ def cases(quick: bool) -> list[str]:
         return list(QUICK)
     from experiments.torture import pair
 
-    alike = [name for name in pair.AGREE if name != "SIGKILL"]
+    alike = [name for name in pair.AGREE if not name.startswith("SIGKILL")]
     return [*alike, *pair.REFUSE, DEVICES, PORT]
 
 
@@ -68,11 +68,12 @@ def run(plan: Plan, only: str | None = None) -> Tally:
     return tally
 
 
-def started(plan: Plan, home: pathlib.Path, devices: tuple[int, int]) -> list[Child]:
-    """Two processes that have joined each other."""
-    where = f"127.0.0.1:{free_port()}"
+def started(plan: Plan, home: pathlib.Path, devices: tuple[int, ...]) -> list[Child]:
+    """One process per number of devices, which have joined each other."""
+    where, count = f"127.0.0.1:{free_port()}", str(len(devices))
     made = [
-        Child(plan.home, MODULE, (where, str(me), str(home), str(devices[me]))) for me in (0, 1)
+        Child(plan.home, MODULE, (where, str(me), str(home), str(devices[me]), count))
+        for me in range(len(devices))
     ]
     for child in made:
         if "ready" not in (said := child.hear(60)):

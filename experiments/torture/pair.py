@@ -12,6 +12,7 @@ import os
 import pathlib
 import signal
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ import numpy as np
 import mfauc_jax as mf
 from experiments.torture import samples
 
-ITERATIONS = 5
+ITERATIONS, SWEEPS = 5, 20
 
 
 def base(**changes: Any) -> mf.MFAUC:
@@ -69,6 +70,16 @@ def _checkpoints(name: str, **options: Any) -> Callable[[Fit, pathlib.Path], Non
         fit.options["checkpoints"] = mf.Checkpoints(str(folder / name), **options)
 
     return change
+
+
+def _default_route(fit: Fit, folder: pathlib.Path) -> None:
+    """Twenty slow sweeps of the default route in float64, each kept."""
+    fit.model = mf.MFAUC(rank=3, solver=mf.Alternating(SWEEPS))
+    count, me = jax.process_count(), jax.process_index()
+    fit.mine = np.array_split(np.arange(len(fit.X)), count)[me]
+    fit.around = lambda: jax.enable_x64(True)
+    fit.options["callbacks"] = [lambda *_: time.sleep(0.05)]
+    _checkpoints("kept", every=1)(fit, folder)
 
 
 def _rows(
@@ -179,6 +190,7 @@ BOTH: dict[
     "item ids in another order": _form(_ids),
     "SIGTERM with checkpoints": _checkpoints("kept", every=2),
     "SIGKILL": _checkpoints("kept", every=1),  # by the parent, see `pair_kills`
+    "SIGKILL, default route": _default_route,
 }
 REFUSE |= {
     "other item ids": _form(lambda X: _ids(X, name="j")),
@@ -189,6 +201,7 @@ AGREE: dict[
 ] = {  # both must end alike, for this reason
     "nothing differs": ("iterations", lambda fit, folder: None),
     "SIGKILL": ("iterations", lambda fit, folder: None),
+    "SIGKILL, default route": ("iterations", lambda fit, folder: None),
     "a callback stops one": ("callback", _at(3, lambda: True)),
     "Ctrl-C in one": ("interrupted", _at(3, lambda: os.kill(os.getpid(), signal.SIGINT))),
     "SIGTERM in one": ("interrupted", _at(3, lambda: os.kill(os.getpid(), signal.SIGTERM))),
@@ -203,6 +216,8 @@ def attempt(case: str, me: int, folder: pathlib.Path) -> dict[str, Any]:
     """Fit with one difference in process 1."""
     X = samples.matrix(3, 40, 24)
     fit = Fit(base(), X, mf.distributed.users(X.sum(1), 4))
+    if case.endswith("default route"):
+        mf.distributed._last_deal = None  # it has other rows
     if case in BOTH:
         BOTH[case](fit, folder)
     if me == 1:
@@ -213,18 +228,20 @@ def attempt(case: str, me: int, folder: pathlib.Path) -> dict[str, Any]:
     except BaseException as error:
         traceback.print_exc()  # to the log
         return {"error": type(error).__name__, "message": str(error)}
-    digest = hashlib.sha256(model.item_factors_.tobytes()).hexdigest()  # of what both have
-    return {"stopped": model.stopped_, "iterations": len(model.history_), "items": digest}
+    V = model.item_factors_  # what both have
+    digest = hashlib.sha256(V.tobytes()).hexdigest()
+    ended = {"stopped": model.stopped_, "iterations": len(model.history_), "items": digest}
+    return ended | {"V": V.tolist()}
 
 
-def main(where: str, me: str, folder: str, devices: str) -> None:
-    """Join the other process, and try what one is told."""
+def main(where: str, me: str, folder: str, devices: str, count: str = "2") -> None:
+    """Join the other process, if there is one, and try what one is told."""
     pipe = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     warnings.simplefilter("ignore")
     jax.config.update("jax_num_cpu_devices", int(devices))
     try:
-        mf.distributed.initialize(where, 2, int(me), timeout=20, heartbeat=10)
+        mf.distributed.initialize(where, int(count), int(me), timeout=20, heartbeat=10)
     except BaseException as error:
         pipe.write(json.dumps({"error": type(error).__name__, "message": str(error)}) + "\n")
         sys.exit(1)

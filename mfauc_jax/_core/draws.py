@@ -7,14 +7,24 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, Key, UInt32
 
 
-def words(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "..."]:
+def words(
+    key: Key[Array, ""], shape: tuple[int, ...], first: int | Int[Array, ""] = 0
+) -> UInt32[Array, "..."]:
     """Random 32-bit words of the given shape: a counter hashed with the key, for draws in inner loops.
 
     The hash is Wellons' lowbias32, applied twice, once with each half of the key. Threefry, which makes JAX's
     keys, takes twenty times as long per word and half a second to compile at each use.
+
+    Args:
+        key: a key.
+        shape: of the words.
+        first: the counter of the first word: words can be made in parts, each where the last one ended.
     """
     halves = jax.random.key_data(key)
-    counter = jax.lax.iota(jnp.uint32, math.prod(shape)) * jnp.uint32(0x9E3779B9)
+    counter = jax.lax.iota(jnp.uint32, math.prod(shape))
+    if not isinstance(first, int) or first:
+        counter = counter + jnp.asarray(first).astype(jnp.uint32)
+    counter = counter * jnp.uint32(0x9E3779B9)
     return _hashed(_hashed(counter + halves[0]) ^ halves[-1]).reshape(shape)
 
 

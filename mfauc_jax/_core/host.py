@@ -132,12 +132,43 @@ def total(local: Any) -> np.ndarray:
 
 
 def everyone(local: Any) -> np.ndarray:
-    """Every process's array, stacked, on the host."""
+    """Every process's array, stacked, on the host; 64-bit numbers keep their bits, whatever JAX has enabled."""
+    local = np.asarray(local)
     if jax.process_count() == 1:
-        return np.asarray(local)[None]
+        return local[None]
     from jax.experimental import multihost_utils
 
-    return np.asarray(multihost_utils.process_allgather(jnp.asarray(local)))
+    if local.dtype.itemsize <= 4:
+        return np.asarray(multihost_utils.process_allgather(jnp.asarray(local)))
+    words = np.ascontiguousarray(local).reshape(-1).view(np.uint32)
+    gathered = np.asarray(multihost_utils.process_allgather(words))
+    return np.ascontiguousarray(gathered).view(local.dtype).reshape(-1, *local.shape)
+
+
+def everybody(local: np.ndarray) -> np.ndarray:
+    """The rows of all processes, one process after the other, on the host of each; numbers, or texts of any width."""
+    if jax.process_count() == 1:
+        return local
+    sizes = everyone(np.array([len(local), local.dtype.itemsize])).astype(int)
+    if local.dtype.kind == "U":  # as wide as the widest
+        local = local.astype(f"<U{sizes[:, 1].max() // 4}")
+    longest = sizes[:, 0].max()
+    padded = np.zeros((longest, *local.shape[1:]), local.dtype)
+    padded[: len(local)] = local
+    words = np.ascontiguousarray(padded).reshape(-1).view(np.uint8)
+    if not len(words):
+        return local
+    parts = np.ascontiguousarray(everyone(words)).view(local.dtype)
+    parts = parts.reshape(len(sizes), *padded.shape)
+    return np.concatenate([part[:size] for part, size in zip(parts, sizes[:, 0], strict=True)])
+
+
+def own(whole: np.ndarray, count: int) -> np.ndarray:
+    """The inverse of `everybody`: this process's rows, of which there are `count`."""
+    if jax.process_count() == 1:
+        return whole[:count]
+    first = int(everyone(np.int64(count)).ravel()[: jax.process_index()].sum())
+    return whole[first : first + count]
 
 
 def check_memory(needed: float, what: str) -> None:

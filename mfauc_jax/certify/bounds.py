@@ -98,6 +98,23 @@ def bernstein(values: np.ndarray, weights: np.ndarray, delta: float, width: floa
     return float(size * top * (root + 7 * log / (3 * (size - 1))))
 
 
+def kl(p: float, q: float) -> float:
+    """kl(p ‖ q) = p ln(p/q) + (1 − p) ln((1 − p)/(1 − q)), of two coins."""
+    terms = ((p, q), (1 - p, 1 - q))
+    return float(sum(a * (np.log(a) - np.log(b)) for a, b in terms if a > 0 and b > 0)) + (
+        float("inf") if any(a > 0 >= b for a, b in terms) else 0.0
+    )
+
+
+def kl_inverse(p: float, c: float) -> float:
+    """The largest q ∈ [p, 1] with kl(p ‖ q) ≤ c, rounded up: kl(p ‖ ·) increases there, so by bisection."""
+    low, high = p, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if kl(p, middle) <= c else (low, middle)
+    return high
+
+
 def peel(value: float, unit: float) -> tuple[int, float]:
     """The smallest l ≥ 0 with value ≤ unit 2^(l/4), and that ceiling.
 

@@ -13,8 +13,9 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from mfauc_jax import distributed
 from mfauc_jax._core import cores
-from mfauc_jax.cli import datasets, fitting, judging, options, serving
+from mfauc_jax.cli import datasets, fitting, judging, options, processes, serving
 from mfauc_jax.cli.output import UsageError
 
 
@@ -90,6 +91,9 @@ def _set_up_jax(args: argparse.Namespace) -> None:
             cores.use_cores()
     if args.float64:
         jax.config.update("jax_enable_x64", True)
+    if getattr(args, "distributed", False):
+        processes.refuse_alone(args)
+        distributed.initialize()
     if not args.no_cache:
         jax.config.update("jax_compilation_cache_dir", str(cache_dir()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from mfauc_jax import tuning
-from mfauc_jax.cli import options, output, settings
+from mfauc_jax.cli import options, output, processes, settings
 from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data import splits
 from mfauc_jax.data.interactions import Interactions
@@ -28,7 +28,7 @@ def add_to(commands: Any, everything: bool) -> None:
         "learn a model from ratings and write it to a file",
         everything,
     )
-    options.add_ratings(parser, "RATINGS", everything)
+    options.add_ratings(parser, "RATINGS", everything, dislikes=True)
     settings.add_model(parser, everything)
     add = parser.add_argument_group("fit").add_argument
     add(
@@ -54,6 +54,11 @@ def add_to(commands: Any, everything: bool) -> None:
         help=f"choose loss and settings on held-out positives, by at most FITS fits ({tuning.BUDGET})",
     )
     add("--plot", metavar="FILE", help="learning curves, as .png, .pdf or .svg")
+    add(
+        "--distributed",
+        action="store_true",
+        help="one of several processes; Slurm, MPI or MFAUC_COORDINATOR, … say which",
+    )
     settings.add_settings(add, Watch, "", everything, short=("metric", "patience"))
     settings.add_settings(add, Checkpoints, "checkpoint_", everything, short=("folder",))
 
@@ -65,7 +70,7 @@ def add_to(commands: Any, everything: bool) -> None:
         "try a grid of settings on held-out positives",
         everything,
     )
-    options.add_ratings(parser, "RATINGS", everything)
+    options.add_ratings(parser, "RATINGS", everything, dislikes=True)
     settings.add_model(parser, everything)
     add = parser.add_argument_group("select").add_argument
     add("--grid", action="append", required=True, metavar="NAME=A,B", help="values to try")
@@ -107,6 +112,8 @@ def fit(args: argparse.Namespace) -> int:
     )
     if args.tune:
         return _tuned(args, model, watch, checkpoints)
+    if args.distributed:
+        return processes.fit(args, model, watch, checkpoints, _progress(args))
     X = options.read(args)
     started, history = time.perf_counter(), None
     if args.validate:

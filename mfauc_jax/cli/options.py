@@ -132,8 +132,10 @@ def number(
     return parse
 
 
-def add_ratings(parser: argparse.ArgumentParser, metavar: str, everything: bool) -> None:
-    """Add the options for a file of ratings, or a data set by name, and how to read it."""
+def add_ratings(
+    parser: argparse.ArgumentParser, metavar: str, everything: bool, dislikes: bool = False
+) -> None:
+    """Add the options for a file of ratings, or a data set by name, and how to read it; --dislikes_below if wanted."""
     group = parser.add_argument_group("ratings")
     add, hidden = group.add_argument, None if everything else argparse.SUPPRESS
     add(
@@ -168,6 +170,9 @@ def add_ratings(parser: argparse.ArgumentParser, metavar: str, everything: bool)
     add("--skip_bad", action="store_true", help=bad)
     finite = number(float, -sys.float_info.max, sys.float_info.max)
     add("--min_rating", type=finite, metavar="R", help="lower ratings are not relevant")
+    if dislikes:
+        text = "lower ratings are dislikes: negatives of more weight"
+        add("--dislikes_below", type=finite, metavar="R", help=text)
     for kind in ("user", "item"):
         text = f"drop {kind}s with fewer positives (1)"
         text = text if everything else least if kind == "user" else argparse.SUPPRESS
@@ -183,11 +188,13 @@ def read(args: argparse.Namespace, part: str | None = "train") -> Interactions:
     """
     with _reading(args):
         if args.dataset is None:
-            return data.read_ratings(args.ratings, **_of_file(args))
+            return data.read_ratings(args.ratings, **_of_file(args), **_dislikes(args))
         rule, dataset = _rule(args), data.DATASETS[args.dataset]
+        if dataset.split and part is not None and _dislikes(args):
+            raise UsageError(f"{args.dataset} comes divided, where --dislikes_below is not read")
         if dataset.split and part is not None:
             return getattr(data.load_split(args.dataset, args.data_dir, rule), part)
-        return data.load(args.dataset, args.data_dir, rule)
+        return data.load(args.dataset, args.data_dir, rule, **_dislikes(args))
 
 
 def read_rows(args: argparse.Namespace) -> rows.Rows:
@@ -252,6 +259,12 @@ def _of_file(args: argparse.Namespace) -> dict[str, Any]:
         "skip_bad": args.skip_bad,
         "filter": data.Filter(**_minima(args)),
     }
+
+
+def _dislikes(args: argparse.Namespace) -> dict[str, Any]:
+    """The bound of dislikes, if the command has the option and it was given."""
+    given = getattr(args, "dislikes_below", None)
+    return {} if given is None else {"dislikes_below": given}
 
 
 def _minima(args: argparse.Namespace) -> dict[str, Any]:

@@ -21,6 +21,11 @@ def digest(X: Interactions) -> str:
     if X.confidence is not None:
         columns.append(np.asarray(X.confidence, np.float64))
     parts = [digests.entries(*columns)]
+    if X.dislikes is not None:
+        rows, items, _ = X.dislikes.on_host()
+        parts.append(
+            digests.entries(rows + first, items, np.full_like(rows, 4), np.full_like(rows, 4))
+        )
     if me == 0:
         parts.append(digests.entries(*([size] for size in (int(counts.sum()), X.num_items, 3))))
     if X.user_ids is not None:

@@ -131,6 +131,19 @@ def names(ids: np.ndarray | None, positions: np.ndarray) -> np.ndarray:
     return np.where(positions >= 0, ids[np.maximum(positions, 0)], np.asarray(empty, ids.dtype))
 
 
+def over_another(data: Any, kind: str = "positives") -> Interactions:
+    """`Interactions.of` for positives, or "dislikes", over a catalogue that is known already.
+
+    Their own columns are only the items that occur in them: a user with all of these is nothing to warn about, nor is
+    one without a dislike.
+    """
+    token = reading.OVER_ANOTHER.set(kind)
+    try:
+        return Interactions.of(data)
+    finally:
+        reading.OVER_ANOTHER.reset(token)
+
+
 def over(data: Any, X: Interactions, unknown: str = "raise") -> Interactions:
     """Held-out positives as Interactions over the rows and columns of X, whatever the order of their ids.
 

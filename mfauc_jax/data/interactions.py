@@ -33,6 +33,7 @@ class Interactions:
         confidence: weight of each positive within its row's g, [nnz]; None: all positives of a row count alike.
         num_items: n.
         row_bits: number of steps of a binary search in a row; 2**row_bits exceeds the length of the longest row.
+        dislikes: items that users rejected, over the same rows and columns, none of them a positive (`data.dislikes`).
     """
 
     indptr: Int[Array, "m_plus_1"]
@@ -42,6 +43,7 @@ class Interactions:
     row_bits: int = 31
     user_ids: np.ndarray | None = None
     item_ids: np.ndarray | None = None
+    dislikes: "Interactions | None" = None
 
     @property
     def num_users(self) -> int:
@@ -80,15 +82,17 @@ class Interactions:
 
     def tree_flatten(self):
         """Arrays are leaves and sizes are static; external ids are dropped."""
-        return (self.indptr, self.indices, self.confidence), (self.num_items, self.row_bits)
+        arrays = self.indptr, self.indices, self.confidence, self.dislikes
+        return arrays, (self.num_items, self.row_bits)
 
     @classmethod
     def tree_unflatten(cls, aux, leaves):
         """The inverse of `tree_flatten`, without the ids."""
-        return cls(*leaves, *aux)
+        return cls(*leaves[:3], *aux, dislikes=leaves[3])
 
     def __repr__(self) -> str:
         ids = "" if self.user_ids is None else ", with external ids"
+        ids = ids if self.dislikes is None else f", {self.dislikes.nnz} dislikes{ids}"
         return f"Interactions({self.num_users} × {self.num_items}, {self.nnz} positives{ids})"
 
     def to_scipy(self) -> "scipy.sparse.csr_array":
@@ -100,13 +104,15 @@ class Interactions:
         return scipy.sparse.csr_array(arrays, shape=self.shape)
 
     def transpose(self) -> "Interactions":
-        """Xᵀ: the users of every item, sorted."""
+        """Xᵀ: the users of every item, sorted; without dislikes."""
         return _from_sorted_csr(self.to_scipy().T.tocsr(), self, self.item_ids, self.user_ids)
 
     def take(self, users: np.ndarray) -> "Interactions":
         """The rows `users` of X, in the given order."""
         ids = None if self.user_ids is None else self.user_ids[users]
-        return _from_sorted_csr(self.to_scipy()[users], self, ids, self.item_ids)
+        taken = _from_sorted_csr(self.to_scipy()[users], self, ids, self.item_ids)
+        rejected = None if self.dislikes is None else self.dislikes.take(users)
+        return taken if rejected is None else dataclasses.replace(taken, dislikes=rejected)
 
     @classmethod
     def of(cls, data: Any, *, confidence: bool = False) -> "Interactions":
@@ -290,7 +296,8 @@ def useless(X: Interactions) -> list[str]:
     """Notes about users from whom nothing can be learned: those without a positive, or with every item."""
     lengths = np.diff(np.asarray(X.indptr))
     full, empty = int((lengths == X.num_items).sum()), int((lengths == 0).sum())
-    full = 0 if reading.OVER_ANOTHER.get() else full
+    over = reading.OVER_ANOTHER.get()  # a catalogue that is known already
+    full, empty = 0 if over else full, 0 if over == "dislikes" else empty
     counts = {"without a positive": empty, "with every item positive": full}
     return [f"{c} users {what} (kept, contribute nothing)" for what, c in counts.items() if c]
 

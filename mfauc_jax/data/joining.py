@@ -3,9 +3,11 @@
 import dataclasses
 from typing import Any
 
+import jax
 import numpy as np
 
-from mfauc_jax.data import ids, interactions, reading
+from mfauc_jax._core import host
+from mfauc_jax.data import dislikes, ids, interactions, reading
 from mfauc_jax.data.interactions import Interactions
 
 
@@ -19,7 +21,7 @@ def over_items(data: Any, X: Interactions, unknown: str = "raise") -> Interactio
             counts them. A user may be left without a positive.
     """
     ids.check_unknown(unknown, "raise", "skip")
-    new, (_, n) = over_another(data), X.shape
+    new, (_, n) = ids.over_another(data), X.shape
     if new.item_ids is None and new.num_items != n:
         raise ValueError(
             f"the matrix has {new.num_items} columns, one per item, but there are {n} items"
@@ -40,19 +42,8 @@ def over_items(data: Any, X: Interactions, unknown: str = "raise") -> Interactio
         )
         reading.warn("positives of new users", [message, *none_left])
     shape, users = (new.num_users, n), np.arange(new.num_users)
-    return ids.moved(new, users, items, shape, new.user_ids, X.item_ids, keep)
-
-
-def over_another(data: Any) -> Interactions:
-    """`Interactions.of` for positives over a catalogue that is known already.
-
-    Their own columns are only the items that occur in them: a user with all of these is nothing to warn about.
-    """
-    token = reading.OVER_ANOTHER.set(True)
-    try:
-        return Interactions.of(data)
-    finally:
-        reading.OVER_ANOTHER.reset(token)
+    kept = ids.moved(new, users, items, shape, new.user_ids, X.item_ids, keep)
+    return dislikes.moved(kept, new, users, np.where(is_known, items, -1))
 
 
 def of_known_users(data: Any, X: Interactions, unknown: str = "raise") -> Interactions:
@@ -64,7 +55,7 @@ def of_known_users(data: Any, X: Interactions, unknown: str = "raise") -> Intera
         unknown: "raise" raises if X lacks a user; "skip" leaves such users out, and one warning counts them.
     """
     ids.check_unknown(unknown, "raise", "skip")
-    new, m = over_another(data), X.num_users
+    new, m = ids.over_another(data), X.num_users
     wanted = ids.of(new, "user")
     if unknown == "raise":
         ids.places("user", X.user_ids, wanted, m)
@@ -91,8 +82,11 @@ def columns_of(new: Interactions, X: Interactions) -> np.ndarray:
 
 
 def joined(X: Interactions, data: Any) -> Interactions:
-    """X with further positives; unseen users and items come after the known ones."""
-    new = over_another(data)
+    """X with further positives and dislikes; unseen users and items come after the known ones.
+
+    An item that a user has ever liked counts as liked.
+    """
+    new = ids.over_another(data)
     users, user_ids, m = _extended("user", X.user_ids, new.user_ids, *_sizes(X, new, 0))
     items, item_ids, n = _extended("item", X.item_ids, new.item_ids, *_sizes(X, new, 1))
     rows = np.concatenate([X.on_host()[0], users[new.on_host()[0]]])
@@ -104,7 +98,9 @@ def joined(X: Interactions, data: Any) -> Interactions:
         )
         confidence = np.concatenate(list(parts))
     both = interactions.merged(rows, columns, (m, n), confidence)
-    return dataclasses.replace(both, user_ids=user_ids, item_ids=item_ids)
+    both = dataclasses.replace(both, user_ids=user_ids, item_ids=item_ids)
+    both = dislikes.moved(both, X, np.arange(X.num_users), np.arange(X.num_items))
+    return dislikes.moved(both, new, users, items)
 
 
 def _sizes(X: Interactions, new: Interactions, axis: int) -> tuple[int, int]:
@@ -127,3 +123,17 @@ def _extended(kind: str, names, new_names, size: int, new_size: int):
     positions = np.where(is_known, positions, 0)
     positions[~is_known] = len(names) + np.arange(len(unseen))
     return positions, np.concatenate([names, unseen]), len(names) + len(unseen)
+
+
+def of_all(X: Interactions) -> Interactions:
+    """The rows of all processes, one process after the other, over the same items; X itself in one process."""
+    if jax.process_count() == 1:
+        return X
+    lengths = host.everybody(np.diff(np.asarray(X.indptr)))
+    items = host.everybody(np.asarray(X.indices))
+    given = X.confidence is not None, X.user_ids is not None
+    confidence = host.everybody(np.asarray(X.confidence)) if given[0] else None
+    user_ids = host.everybody(np.asarray(X.user_ids)) if given[1] else None
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    shape = len(lengths), X.num_items
+    return interactions.merged(rows, items, shape, confidence, user_ids, X.item_ids)

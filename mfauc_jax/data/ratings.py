@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from mfauc_jax._core import registry
-from mfauc_jax.data import interactions, splits
+from mfauc_jax.data import dislikes, interactions, splits
 from mfauc_jax.data.catalogue import DATASETS, EVERYTHING, Dataset, Filter
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.reading import Report, Request
@@ -33,7 +33,11 @@ class Timed(NamedTuple):
 
 
 def load(
-    name: str, data_dir: str | os.PathLike, filter: str | Filter | None = None
+    name: str,
+    data_dir: str | os.PathLike,
+    filter: str | Filter | None = None,
+    *,
+    dislikes_below: float | None = None,
 ) -> Interactions:
     """The data set `name` from `data_dir`/`name`/, filtered.
 
@@ -43,9 +47,12 @@ def load(
             gzipped.
         filter: "table", "text", "everything" or a `Filter`; None: the data set's first, which is "table" for
             data with ratings.
+        dislikes_below: lower ratings are dislikes (`X.dislikes`), as in `read_ratings`.
     """
     dataset, frame, report = read_dataset(name, data_dir)
-    return _positives(report, frame, _filter(dataset, filter))[0]
+    rule = _filter(dataset, filter)
+    dislikes.check_below(dislikes_below, rule)
+    return _positives(report, frame, rule, dislikes_below=dislikes_below)[0]
 
 
 def load_timed(name: str, data_dir: str | os.PathLike, filter: str | Filter | None = None) -> Timed:
@@ -76,6 +83,7 @@ def read_ratings(
     time: str | None = None,
     confidence: str | None = None,
     min_rating: float | None = None,
+    dislikes_below: float | None = None,
     columns: str | Sequence[str] | None = None,
     delimiter: str | None = None,
     encoding: str | None = None,
@@ -100,6 +108,8 @@ def read_ratings(
         time: the same for times, which `read_timed` reads.
         confidence: name of a column of weights > 0, such as a quantity; those of repeated pairs are added.
         min_rating: lower ratings are not relevant; None: all are relevant.
+        dislikes_below: lower ratings are dislikes (`X.dislikes`), which `fit` takes as negatives of more weight; it is
+            at most `min_rating`. Dislikes of users or items without a positive are left out.
         columns: names of the columns of a text file without a header, in order, as "user,item,-,time" or a list.
         delimiter: of a text file; None: recognised.
         encoding: of a text file; None: the layout's own, which is mostly UTF-8.
@@ -111,6 +121,7 @@ def read_ratings(
         path,
         layout=layout,
         min_rating=min_rating,
+        dislikes_below=dislikes_below,
         columns=columns,
         delimiter=delimiter,
         encoding=encoding,
@@ -127,15 +138,19 @@ def read_timed(path: str | os.PathLike, **options: Any) -> Timed:
 
 
 def _file(
-    path: str | os.PathLike, carry: str | None = None, **options: Any
+    path: str | os.PathLike,
+    carry: str | None = None,
+    dislikes_below: float | None = None,
+    **options: Any,
 ) -> tuple[Interactions, Any]:
     """X from a file, and what its positives carry."""
     from mfauc_jax.data import layouts
 
     request, rule, threshold = requested(carry, **options)
+    dislikes.check_below(dislikes_below, rule)
     report = Report(str(path))
     frame = layouts.read_frame(path, request, report)
-    return _positives(report, frame, rule, carry, threshold, request.skip_bad)
+    return _positives(report, frame, rule, carry, threshold, request.skip_bad, dislikes_below)
 
 
 def requested(
@@ -236,6 +251,7 @@ def _positives(
     carry: str | None = None,
     threshold: str = "",
     skip_bad: bool = False,
+    dislikes_below: float | None = None,
 ) -> tuple[Interactions, Any]:
     """The relevant pairs of a frame as X, and the largest `carry` of each pair, in CSR order."""
     from mfauc_jax.data import pairs
@@ -257,5 +273,7 @@ def _positives(
             )
         X, carried = splits.compact(X, core), None if carried is None else carried[core]
     report.notes += interactions.useless(X)
+    if dislikes_below is not None:
+        X = dislikes.low_ratings(frame, dislikes_below, filter, X, report)
     report.tell(*X.shape, X.nnz)
     return X, carried

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from mfauc_jax.data import columns
 
 LOG = logging.getLogger("mfauc_jax")
-OVER_ANOTHER = contextvars.ContextVar("positives over another catalogue", default=False)
+OVER_ANOTHER = contextvars.ContextVar("what is read over another catalogue", default="")
 PACKAGE = str(pathlib.Path(__file__).parent.parent)
 
 

@@ -1,10 +1,12 @@
 """Splits: which positives train, which are held out, and which rows and columns are kept.
 
-Pure functions on `Interactions`, on the host. `train` and `test` have the shape and the ids of X;
+Pure functions on `Interactions`, on the host. `train` and `test` have the shape and the ids of X,
+and `train` its dislikes;
 `k_core` and `subsample_users` drop rows and columns, and the ids of the result say which are left.
 `by_time` divides the rows of a frame and keeps its columns (`data/time_split.py`).
 """
 
+import dataclasses
 import math
 import operator
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key, Shaped
 
+from mfauc_jax.data import dislikes
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.time_split import FrameSplit, by_time
 
@@ -192,7 +195,7 @@ def compact(X: Interactions, keep: Bool[np.ndarray, " nnz"]) -> Interactions:
     column = np.cumsum(has_item) - 1  # old position → new
     user_ids = np.arange(X.num_users) if X.user_ids is None else X.user_ids
     item_ids = np.arange(X.num_items) if X.item_ids is None else X.item_ids
-    return Interactions(
+    compacted = Interactions(
         _indptr(lengths[has_positive]),
         jnp.asarray(column[indices], jnp.int32),
         kept.confidence,
@@ -201,6 +204,8 @@ def compact(X: Interactions, keep: Bool[np.ndarray, " nnz"]) -> Interactions:
         user_ids[has_positive],
         item_ids[has_item],
     )
+    rows = np.where(has_positive, np.cumsum(has_positive) - 1, -1)
+    return dislikes.moved(compacted, X, rows, np.where(has_item, column, -1))
 
 
 def select(X: Interactions, keep: Bool[np.ndarray, " nnz"]) -> Interactions:
@@ -215,11 +220,13 @@ def select(X: Interactions, keep: Bool[np.ndarray, " nnz"]) -> Interactions:
         int(lengths.max()).bit_length(),
         X.user_ids,
         X.item_ids,
+        X.dislikes,
     )
 
 
 def _split(X: Interactions, held_out: np.ndarray) -> Split:
-    return Split(select(X, ~held_out), select(X, held_out))
+    test = select(dataclasses.replace(X, dislikes=None), held_out)
+    return Split(select(X, ~held_out), test)  # dislikes train
 
 
 def _indptr(lengths: np.ndarray) -> jax.Array:

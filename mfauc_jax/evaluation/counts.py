@@ -75,7 +75,7 @@ def count(
 
     Args:
         model: Factors, or a model with `factors_`.
-        train: items to leave out of each user's candidates; None leaves out nothing.
+        train: items to leave out of each user's candidates, with its dislikes; None leaves out nothing.
         test: the held-out positives.
         negative_weights: b_j ≥ 0, [n], to sum over the negatives above and level as well.
         top: length of the lists to return; 0 for none.
@@ -95,7 +95,7 @@ def count(
     lists = np.full((m, width), -1, np.int32)
     counts = np.zeros((6, test.nnz), np.int32)
     weights = None if b is None else np.zeros((2, test.nnz))
-    U, seen = np.asarray(factors.U), [] if train is None else [train]
+    U, seen = np.asarray(factors.U), [] if train is None else seen_in(train)
     for bucket in buckets(test):
         members, items, slots = (np.asarray(a) for a in (bucket.users, bucket.items, bucket.slots))
         real = np.asarray(bucket.real) > 0
@@ -114,7 +114,7 @@ def count(
             if top:
                 lists[members[block], :width] = np.asarray(block_lists)[:num_here, :width]
     above, level, before, mates_above, mates_level, mates_before = counts
-    num_seen = np.zeros(m, int) if train is None else np.asarray(train.row_lengths)
+    num_seen = sum((np.asarray(part.row_lengths) for part in seen), np.zeros(m, int))
     return Counts(
         users=users,
         starts=indptr[users],
@@ -202,13 +202,20 @@ def check_split(
     if test.shape != (num_users, num_items):
         ranking.check_shape("test", test, num_users, num_items)
     if train is not None:
-        both = train.to_scipy().multiply(test.to_scipy()).tocoo()
-        if both.nnz:
-            raise ValueError(
-                f"item {both.col[0]} of user {both.row[0]} is in train and in test: take it out "
-                "of one, or pass train=None to rank the training items too"
-            )
+        for part in seen_in(train):
+            both = part.to_scipy().multiply(test.to_scipy()).tocoo()
+            if both.nnz:
+                where = "train" if part is train else "the dislikes of train"
+                raise ValueError(
+                    f"item {both.col[0]} of user {both.row[0]} is in {where} and in test: take it out "
+                    "of one, or pass train=None to rank the training items too"
+                )
     return train, test
+
+
+def seen_in(train: Interactions) -> list[Interactions]:
+    """What a list leaves out: the positives and, if there are any, the dislikes."""
+    return [train] if train.dislikes is None else [train, train.dislikes]
 
 
 def item_vector(name: str, values: Any, num_items: int) -> Float[Array, " n"]:

@@ -65,7 +65,8 @@ def local_auc(
     mass, a = counts.num_neg, np.ones(len(counts.items))
     if negative_weights is not None:
         b = np.asarray(negative_weights, np.float64)
-        seen_mass = 0 if train is None else (Interactions.of(train).to_scipy() != 0) @ b
+        seen = [] if train is None else counting.seen_in(Interactions.of(train))
+        seen_mass = sum((part.to_scipy() != 0) @ b for part in seen)
         mass = b.sum() - (seen_mass + np.zeros(m))[counts.users] - counts.per_user(b[counts.items])
         mass = np.where(
             counts.num_neg > 0, mass, 0.0
@@ -149,7 +150,8 @@ def one_negative_auc(
     rows, items = test.to_scipy().tocoo().coords
     known = test
     if train is not None:
-        known = Interactions.from_scipy((train.to_scipy() + test.to_scipy()) != 0)
+        parts = (part.to_scipy() for part in counting.seen_in(train))
+        known = Interactions.from_scipy(sum(parts, test.to_scipy()) != 0)
     full = np.asarray(known.row_lengths) == len(V)
     rows, items = rows[~full[rows]], items[~full[rows]]
     drawn, _ = _draw(key, known, Weights.paper().of(known), jnp.asarray(rows), count=1)

@@ -2,7 +2,7 @@
 
 To add one, decorate a function of the counts, or of the counts and a list length ℓ: `evaluate`, `Watch`, `selection`
 and the command line then know it as `name` or `name@ℓ`. A formula returns one value per user with held-out items,
-of which the mean is taken (NaN: no value), or one number for all users.
+of which the mean is taken (NaN: no value), or one number for all users, those of other processes included.
 """
 
 import inspect
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from mfauc_jax._core import registry
+from mfauc_jax._core import host, registry
 from mfauc_jax._core.settings import Settings
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation import ranking
@@ -177,13 +177,14 @@ def weighted_auc(
 
 def list_coverage(lists: np.ndarray, num_items: int) -> float:
     """The share of all items that are in the list of at least one user."""
-    return len(np.unique(lists[lists >= 0])) / num_items
+    listed = host.total(np.bincount(lists[lists >= 0], minlength=num_items))
+    return np.count_nonzero(listed) / num_items
 
 
 def list_novelty(lists: np.ndarray, train: Interactions) -> Float[np.ndarray, " u"]:
     """The mean of −log₂ p̂_j over a list, with p̂_j ≥ 1/m the share of users who have item j in train."""
-    counts = np.bincount(np.asarray(train.indices), minlength=train.num_items)
-    surprise = -np.log2(np.maximum(counts, 1) / train.num_users)
+    counts = host.total(np.bincount(np.asarray(train.indices), minlength=train.num_items))
+    surprise = -np.log2(np.maximum(counts, 1) / host.total(train.num_users))
     real = lists >= 0
     return share((surprise[lists] * real).sum(1), real.sum(1).astype(float))
 

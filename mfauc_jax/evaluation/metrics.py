@@ -5,6 +5,9 @@ in train nor in test of that user, so the AUC ignores the order of held-out posi
 count ½ in AUC and ROC; in a list the lower item index comes first. Users without held-out items are skipped. A user
 without negatives has no AUC: it is NaN, and the mean leaves it out. Held-out positives count alike, whatever their
 confidence.
+
+In several processes, each passes the rows of its own users, and all of them call these functions together: means are
+over the users of all processes; values per user are of the caller's own.
 """
 
 from collections.abc import Callable
@@ -13,6 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Key
 
+from mfauc_jax._core import host
 from mfauc_jax.data import ids
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation import counts as counting
@@ -68,14 +72,19 @@ def evaluate(
     train, test = _aligned(train, test, unknown)
     counts = counting.count(factors, train, test, top=max(at), item_features=features, batch=batch)
     values = _values(counts, at)
+    averages = means(values)
+    known = [k for k, v in averages.items() if not (np.isnan(v) and "@" in k)]
+    by_user = {k: values[k] for k in known if np.ndim(values[k])}
     if per_user:
-        return {"user": counts.users, **{k: v for k, v in values.items() if np.ndim(v)}}
+        return {"user": counts.users, **by_user}
+    users = host.total(np.array([len(counts.users), len(factors.U) - len(counts.users)]))
     result: dict[str, float] = {
-        "users": len(counts.users),
-        "users_skipped": factors.U.shape[0] - len(counts.users),
-        **{name: mean(value) for name, value in values.items()},
+        **dict(zip(("users", "users_skipped"), users.tolist(), strict=True)),
+        **{name: averages[name] for name in known},
     }
-    values, bounds = {k: v for k, v in values.items() if np.ndim(v)}, {}
+    bounds = {}
+    if intervals is not None:
+        values = {name: host.everybody(value) for name, value in by_user.items()}
     if intervals == "normal":
         bounds = significance.normal(values, level)
     elif intervals == "bootstrap" and key is not None:
@@ -94,15 +103,13 @@ def _aligned(train: Any, test: Any, unknown: str) -> tuple[Interactions | None, 
 
 
 def _values(counts: counting.Counts, at: tuple[int, ...]) -> dict[str, Any]:
-    """Every registered metric, those of lists at each length; metrics without any value are left out."""
+    """Every registered metric, those of lists at each length."""
     plain = [name for name in formulas.METRICS if not formulas.of_lists(name)]
     values = {name: formulas.METRICS[name](counts) for name in plain}
     for size in at:
         for name, formula in formulas.METRICS.items():
             if formulas.of_lists(name):
-                value = formula(counts, size)
-                if not np.isnan(value).all():
-                    values[f"{name}@{size}"] = value
+                values[f"{name}@{size}"] = formula(counts, size)
     return values
 
 
@@ -120,7 +127,8 @@ def scores(
     results = evaluate(model, train, test, lengths(wanted, usual))
     if callable(wanted):
         counts = counting.count(model, train, test, top=max(usual))
-        results[formulas.name_of(wanted)] = mean(_answer(wanted, counts))
+        name = formulas.name_of(wanted)
+        results[name] = mean(_answer(wanted, counts), name)
     return {name: float(value) for name, value in results.items()}
 
 
@@ -136,8 +144,28 @@ def _answer(metric: Callable, counts: counting.Counts) -> np.ndarray:
     return values
 
 
-def mean(values: Any) -> float:
-    """The mean over the users who have a value; NaN if there are none."""
-    values = np.asarray(values, np.float64)
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(np.atleast_1d(known)) else float("nan")
+def means(values: dict[str, Any]) -> dict[str, float]:
+    """The mean of each metric over the users of all processes who have a value; NaN if there are none.
+
+    Of a metric that is one number for all users it is that number, which all processes have alike.
+    """
+    sums = np.zeros((len(values), 2))
+    for row, value in zip(sums, values.values(), strict=True):
+        array = np.atleast_1d(np.asarray(value, np.float64))
+        known = array[~np.isnan(array)]
+        row[:] = known.sum(), len(known)
+    gathered = host.everyone(sums)
+    for place, (name, value) in enumerate(values.items()):
+        if not np.ndim(value) and (gathered[:, place] != gathered[0, place]).any():
+            raise ValueError(
+                f"the metric {name} gave {' and '.join(map(str, gathered[:, place, 0]))} in several processes: it must "
+                "return one value per user, or one number that is the same in all of them"
+            )
+    total, count = gathered.sum(0).T
+    found = total / np.where(count > 0, count, np.nan)
+    return dict(zip(values, found.tolist(), strict=True))
+
+
+def mean(values: Any, name: str = "metric") -> float:
+    """The mean of one metric, as `means` gives it; `name` is for messages."""
+    return means({name: values})[name]

@@ -18,12 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from mfauc_jax._core import programs
+from mfauc_jax._core import host, programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.objective import equation, losses
+from mfauc_jax.objective import dislikes, equation, losses
 from mfauc_jax.objective.equation import Objective
+from mfauc_jax.objective.penalties import by_row
 from mfauc_jax.objective.weights import PairWeights
 
 BLOCK = 2**20  # numbers in one block's temporary array: 4 MB in float32
@@ -34,13 +35,22 @@ class Plan(NamedTuple):
 
     X: Interactions
     weights: PairWeights
-    blocks: tuple  # of (users [c, b], items [c, b, P], g [c, b, P]); empty for the square loss
+    blocks: (
+        tuple  # of (users [c, b], items [c, b, P], g [c, b, P], removed); empty for the square loss
+    )
+    # what X's entries take from b, where X has the dislikes too (`dislikes.Entries`); None: b itself
+    removed: Float[Array, "nnz"] | None = None
 
 
 def plan(objective: Objective, X: Interactions, weights: PairWeights, block: int = BLOCK) -> Plan:
     """The usable users in rectangles of similar N_i, cut into blocks of at most `block` numbers."""
+    removed = None
+    if weights.disliked is not None:
+        g, b = np.asarray(weights.g), np.asarray(weights.b)
+        X, g, removed = dislikes.entries(X, g, b, weights.disliked)
+        weights, removed = weights._replace(g=host.floats(g)), host.floats(removed)
     if isinstance(objective.loss, losses.Square):
-        return Plan(X, weights, ())
+        return Plan(X, weights, (), removed)
     blocks = []
     for bucket in ragged.buckets(X, np.asarray(weights.usable)):
         rows = bucket.users.shape[0]
@@ -48,8 +58,12 @@ def plan(objective: Objective, X: Interactions, weights: PairWeights, block: int
         own_g = np.asarray(weights.g)[np.asarray(bucket.slots)] * np.asarray(bucket.real)
         g = ragged.cut(own_g, size)  # padding has weight 0
         users, items = (ragged.cut(a, size, repeat=True) for a in (bucket.users, bucket.items))
-        blocks.append((users, items, g))
-    return Plan(X, weights, tuple(blocks))
+        own = None
+        if removed is not None:
+            own = np.asarray(removed)[np.asarray(bucket.slots)] * np.asarray(bucket.real)
+            own = ragged.cut(own, size, repeat=True)
+        blocks.append((users, items, g, own))
+    return Plan(X, weights, tuple(blocks), removed)
 
 
 @programs.jit
@@ -84,6 +98,23 @@ def value(objective: Objective, factors: Factors, data: Plan) -> Float[Array, ""
     return total
 
 
+def value_of_all(objective: Objective, factors: Factors, data: Plan) -> float:
+    """θ(U, V) of the users of all processes, each of which gives its own; in one process it is `value`.
+
+    θ = Σ_i w_i risk_i / m₊ + ½ (Σ_i λ_i |u_i|² / m + Σ_j λ_j |v_j|² / n): the sums over users, m₊ and m are added up.
+    """
+    if jax.process_count() == 1:
+        return float(value(objective, factors, data))
+    usable = data.weights.usable.shape[0]
+    unpenalised = objective._replace(reg=0.0)
+    risks = usable * float(value(unpenalised, factors, data)) if usable else 0.0
+    squares = [(np.asarray(F, np.float64) ** 2).sum(1) for F in factors]
+    reg = by_row(objective.reg, *map(len, squares))
+    users, items = (np.asarray(r, np.float64) @ s for r, s in zip(reg, squares, strict=True))
+    risks, usable, users, m = host.total(np.array([risks, usable, users, len(squares[0])], float))
+    return float(risks / usable + 0.5 * (users / m + items / len(squares[1])))
+
+
 def _add_block(objective, factors, weights, carry, block):
     total, grads = carry
     users = block[0]
@@ -95,16 +126,18 @@ def _add_block(objective, factors, weights, carry, block):
 
 def _block_risk(objective, weights, U, V, block):
     """Σ over a block's users of w_i risk_i / (number of usable users)."""
-    users, items, g = block
+    users, items, g, removed = block
     rank_losses = (
         hinge_rank_losses if isinstance(objective.loss, losses.SquareHinge) else pair_rank_losses
     )
     spread = jnp.broadcast_to(objective.spread, weights.user.shape)[users]
     user_weight = (g.sum(1) > 0) * weights.user[users] / weights.usable.shape[0]
 
-    def user(u, items, g, neg_mass, spread):
+    def user(u, items, g, removed, neg_mass, spread):
         s = V @ u
-        g_neg = weights.b.at[items].set(0.0) / neg_mass
+        b = weights.b
+        b = b.at[items].set(0.0) if removed is None else b.at[items].add(-removed)
+        g_neg = b / neg_mass
         mean = g_neg @ s
         # margins do not change, and float32 keeps its digits (docs/derivations.md#centring)
         s = s - mean
@@ -115,7 +148,7 @@ def _block_risk(objective, weights, U, V, block):
         rank_loss = rank_losses(objective.loss, s_pos, s, g_neg)
         return g_pos @ objective.weighting(rank_loss) + 0.5 * spread * (g_neg @ s**2)
 
-    risks = jax.vmap(user)(U, items, g, weights.neg_mass[users], spread)
+    risks = jax.vmap(user)(U, items, g, removed, weights.neg_mass[users], spread)
     return user_weight @ risks
 
 
@@ -174,13 +207,14 @@ def _moments(objective: Objective, factors: Factors, data: Plan) -> Float[Array,
     U, V = factors
     V = V - (b @ V / b.sum())[None, :]  # a common shift of all items leaves the margins as they are
     s = scores_at(U, V, rows, items)
+    own_b = b[items] if data.removed is None else data.removed
 
     def row_sums(values):
         return jax.ops.segment_sum(values, rows, m, indices_are_sorted=True)
 
     second = ((U @ (V.T @ (b[:, None] * V))) * U).sum(1)  # Σ_j b_j s_ij²; Σ_j b_j s_ij is 0
-    mean = -row_sums(b[items] * s) / weights.neg_mass  # μ′
-    square = (second - row_sums(b[items] * s**2)) / weights.neg_mass  # Q′
+    mean = -row_sums(own_b * s) / weights.neg_mass  # μ′
+    square = (second - row_sums(own_b * s**2)) / weights.neg_mass  # Q′
     rank_loss = 0.5 * ((1 - s) ** 2 + 2 * (1 - s) * mean[rows] + square[rows])
     risks = row_sums(weights.g * objective.weighting(rank_loss))
     risks = risks + 0.5 * objective.spread * (square - mean**2)

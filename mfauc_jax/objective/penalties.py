@@ -1,5 +1,6 @@
 """λ and σ: the strengths of the penalties of Eq. 3, given or computed from the shape of the data."""
 
+import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
@@ -45,6 +46,9 @@ class Strengths(NamedTuple):
 
     reg: Any  # λ: a number, a Reg or a Sphere
     spread: Any  # σ − 1: a number or [m]
+    constants: dict[str, float] | None = (
+        None  # of the training set, as `of_users` takes them; None: it has no rule
+    )
 
 
 class Penalty(Settings, registry=PENALTIES):
@@ -67,16 +71,16 @@ class Penalty(Settings, registry=PENALTIES):
         """
         raise TypeError(f"{type(self).__name__} has no rule: write of(self, X, weights, new=None)")
 
-    def constants(self, X: Interactions, weights: PairWeights) -> dict[str, float] | None:
-        """The numbers of the training set that `of_users` needs; None: there is only `of`, which reads all of it."""
-        del X, weights
-        return None
-
     def of_users(
         self, constants: dict[str, float], new: Interactions, weights: PairWeights
     ) -> Strengths:
-        """`of` with `new`, from `constants` alone; the λ of items is left out (0)."""
+        """`of` with `new`, from its `constants` alone; the λ of items is left out (0)."""
         raise TypeError(f"{type(self).__name__} has constants, but no rule: write of_users")
+
+    def settled(self, constants: dict[str, float]) -> "Penalty":
+        """This rule, with what is costly to estimate taken from the constants of an earlier training set."""
+        del constants
+        return self
 
 
 class Fixed(Penalty):
@@ -90,11 +94,7 @@ class Fixed(Penalty):
     def of(self, X, weights, new=None) -> Strengths:
         """The given λ and σ − 1, whatever the data."""
         del X, weights, new
-        return Strengths(self.reg, self.spread)
-
-    def constants(self, X, weights) -> dict[str, float]:
-        """There are none."""
-        return {}
+        return Strengths(self.reg, self.spread, {})
 
     def of_users(self, constants, new, weights) -> Strengths:
         """The given λ and σ − 1."""
@@ -113,11 +113,7 @@ class UnitRows(Penalty):
     def of(self, X, weights, new=None) -> Strengths:
         """The sphere, whatever the data."""
         del X, weights, new
-        return Strengths(Sphere(), 0.0)
-
-    def constants(self, X, weights) -> dict[str, float]:
-        """There are none."""
-        return {}
+        return Strengths(Sphere(), 0.0, {})
 
     def of_users(self, constants, new, weights) -> Strengths:
         """The sphere."""
@@ -175,13 +171,15 @@ class Auto(Penalty):
     def of(self, X, weights, new=None) -> Strengths:
         """The class's formulas; with `new`, λ_i and σ_i are the new users', while l, h and the means are X's."""
         m, n = total(X.num_users), X.num_items
-        constants, item_scale = self.constants(X, weights), self._item_scale(X, weights)
+        item_scale = self._item_scale(X, weights)
+        constants = self._constants(X, weights, item_scale)
         by_item = constants["noise"] * (m / n) * item_scale / item_scale.mean()
-        reg, spread = self.of_users(constants, *((X, weights) if new is None else new))
-        return Strengths(Reg(reg.user, host.floats(by_item * n / m)), spread)
+        users = self.of_users(constants, *((X, weights) if new is None else new))
+        reg = Reg(users.reg.user, host.floats(by_item * n / m))
+        return Strengths(reg, users.spread, constants)
 
-    def constants(self, X, weights) -> dict[str, float]:
-        """l ("noise"), mean(w^½) ("mean_scale") and the least w of a usable user."""
+    def _constants(self, X, weights, item_scale: np.ndarray) -> dict[str, float]:
+        """l ("noise"), mean(w^½) ("mean_scale"), the least w of a usable user, and the lift."""
         m, n = total(X.num_users), X.num_items
         lengths = np.maximum(np.diff(np.asarray(X.indptr)), 1)
         w = np.asarray(weights.user, np.float64)
@@ -189,10 +187,12 @@ class Auto(Penalty):
         mean_noise = total((w**2 / lengths)[usable].sum()) / total(usable.sum())
         mean_sigma = total(self._sigmas(n, lengths, w)[usable].sum()) / total(usable.sum())
         shape = mean_sigma**self.noise_power * (1 + np.sqrt(n / m))
-        level = self.strength * self._lift(X, weights) * shape * np.sqrt(mean_noise)
+        lift = self._lift(X, w, item_scale) if self.lift is None else self.lift
+        level = self.strength * lift * shape * np.sqrt(mean_noise)
         mean_scale = total((w[usable] ** self.reg_user_power).sum()) / total(usable.sum())
-        least_weight = w[usable].min()
+        least_weight = host.everyone(w[usable].min(initial=np.inf)).min()
         named = {"noise": level, "mean_scale": mean_scale, "least_weight": least_weight}
+        named["lift"] = lift
         return {name: float(value) for name, value in named.items()}
 
     def of_users(self, constants, new, weights) -> Strengths:
@@ -206,26 +206,31 @@ class Auto(Penalty):
         lengths = np.diff(np.asarray(new.indptr))
         return Strengths(reg, host.floats(self._sigmas(new.num_items, lengths, w) - 1))
 
-    def _lift(self, X: Interactions, weights: PairWeights) -> float:
-        """The given lift, or min(1.4, 1 + 6 (1 − ρ)) with ρ from the data on the scale of λ_i and λ_j."""
-        if self.lift is not None:
-            return self.lift
-        w = np.asarray(weights.user, np.float64)
-        lifted = np.where(w > 0, w, w[w > 0].min())
+    def settled(self, constants: dict[str, float]) -> "Auto":
+        """The rule with the lift that was found before, which is the costly part of it."""
+        return dataclasses.replace(self, lift=constants["lift"]) if "lift" in constants else self
+
+    def _lift(self, X: Interactions, w: np.ndarray, item_scale: np.ndarray) -> float:
+        """min(1.4, 1 + 6 (1 − ρ)), with ρ from the data on the scale of λ_i and λ_j."""
+        lifted = np.where(w > 0, w, 1.0)  # rows with w = 0 are 0
         rows = (
             w / np.maximum(np.diff(np.asarray(X.indptr)), 1) / lifted ** (self.reg_user_power / 2)
         )
-        rho = noise.standing_out(X, rows, self._item_scale(X, weights) ** -0.5)
+        rho = noise.standing_out(X, rows, item_scale**-0.5)
         return min(1.4, 1 + 6 * (1 - rho))
 
     def _item_scale(self, X: Interactions, weights: PairWeights) -> np.ndarray:
-        """h_j^reg_item_power, [n]; g′_ij is b_j / mass_i on the complement."""
+        """h_j^reg_item_power, [n]; g′_ij is b_j / mass_i on the complement, c times as much for a dislike."""
         n = X.num_items
         rows, items, lengths = X.on_host()
         w, b, g = (np.asarray(a, np.float64) for a in (weights.user, weights.b, weights.g))
         mass = np.asarray(weights.neg_mass, np.float64)
         negative_weight = w * self._sigmas(n, np.maximum(lengths, 1), w) / mass
         h = np.bincount(items, w[rows] * g - negative_weight[rows] * b[items], minlength=n)
+        if weights.disliked is not None:
+            rows, items, _ = weights.disliked.X.on_host()
+            extra = (float(weights.disliked.factor) - 1) * b[items]
+            h = h + np.bincount(items, negative_weight[rows] * extra, minlength=n)
         return np.maximum(total(h + b * negative_weight.sum()), 1e-12) ** self.reg_item_power
 
     def _sigmas(self, n: int, lengths: np.ndarray, w: np.ndarray) -> np.ndarray:

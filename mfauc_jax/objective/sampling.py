@@ -14,7 +14,8 @@ from jaxtyping import Array, Float, Int, Key
 from mfauc_jax._core import draws
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import lookups
-from mfauc_jax.objective.weights import PairWeights
+from mfauc_jax.objective.dislikes import Disliked, refuse
+from mfauc_jax.objective.weights import MASS, PairWeights
 
 
 class Sample(NamedTuple):
@@ -48,6 +49,9 @@ def everything(X: Interactions, weights: PairWeights) -> Sample:
     dense_g = np.zeros(relevant.shape)
     dense_g[relevant] = np.asarray(weights.g)[np.isin(np.asarray(X.rows), users)]
     dense_b = ~relevant * np.asarray(weights.b) / np.asarray(weights.neg_mass)[users][:, None]
+    if weights.disliked is not None:
+        rejected = weights.disliked.X.to_scipy()[users].toarray() != 0
+        dense_b = np.where(rejected, np.asarray(weights.disliked.factor) * dense_b, dense_b)
     return Sample(
         jnp.asarray(users),
         jnp.asarray(pos, jnp.int32),
@@ -66,14 +70,16 @@ def uniform(
     users: Int[Array, "b"],
     num_pos: int,
     num_neg: int,
+    first: int | Int[Array, ""] = 0,
 ) -> Sample:
     """num_pos positives ~ g_i and num_neg negatives ~ g′_i for each of the given users, who must be usable.
 
     With users drawn uniformly from `weights.usable` and φ = identity, `jax.grad` of the sampled value is unbiased
     for ∇θ, row by row (docs/derivations.md#minibatch), and so is that of the spread penalty. With φ = tanh it is
-    biased.
+    biased. `first` users before these have drawn from the same key.
     """
-    drawn = draws.words(key, (users.shape[0], num_pos + num_neg))
+    width = num_pos + (num_neg if weights.disliked is None else 2 * num_neg)
+    drawn = draws.words(key, (users.shape[0], width), first * width)
     pos, g_pos = _positives(drawn[:, :num_pos], X, weights, users)
     neg, g_neg = _negatives(drawn[:, num_pos:], X, weights, users)
     scale = num_neg / max(num_neg - 1, 1)
@@ -100,6 +106,7 @@ def for_items(
     num_users: int,
     num_items: int,
     columns: Interactions | None = None,
+    first: int | Int[Array, ""] = 0,
 ) -> Sample:
     """κ_W users for each ∂θ′/∂v_j: a Sample with a leading axis over the given items j.
 
@@ -113,9 +120,11 @@ def for_items(
     terms, because a split into halves has a larger variance for popular items.
 
     `num_users` is κ_W, the users per item; `num_items` is κ_Y, the positives and negatives per user; `columns` is
-    `X.transpose()` or None.
+    `X.transpose()` or None; `first` items before these have drawn from the same key.
     """
-    drawn = draws.words(key, (items.shape[0], num_users, 1 + 2 * num_items))
+    refuse(weights.disliked, "the sampler of Algorithm 1")
+    width = 1 + 2 * num_items
+    drawn = draws.words(key, (items.shape[0], num_users, width), first * (num_users * width))
 
     def one(item, bits):
         user_bits = bits[:, 0]
@@ -190,10 +199,14 @@ def draw_negatives(
     key: Key[Array, ""], X: Interactions, weights: PairWeights, users: Int[Array, "b"], count: int
 ) -> tuple[Int[Array, "b count"], Float[Array, "b count"]]:
     """`count` iid items of ω̄_i from g′_i, and their weights (1/count each, up to rounding)."""
-    return _negatives(draws.words(key, (users.shape[0], count)), X, weights, users)
+    words = count if weights.disliked is None else 2 * count
+    return _negatives(draws.words(key, (users.shape[0], words)), X, weights, users)
 
 
 def _negatives(bits, X: Interactions, weights: PairWeights, users):
+    """One word per draw; with dislikes a second half of words says which draws are dislikes."""
+    if weights.disliked is not None:
+        return _with_dislikes(bits, X, weights, weights.disliked, users)
     count = bits.shape[1]
     users = jnp.broadcast_to(users[:, None], bits.shape)
     x = draws.below(bits, lookups.negative_mass(X, weights, users))
@@ -206,6 +219,36 @@ def _negatives(bits, X: Interactions, weights: PairWeights, users):
     return items, share * (lookups.negative_mass(X, weights, users) / drawn_mass).astype(
         share.dtype
     ) / count
+
+
+def _with_dislikes(bits, X: Interactions, weights: PairWeights, disliked: Disliked, users):
+    """Draws from g′ as the mixture of `Disliked`; each share of g′ is divided by the probability of its draw."""
+    count = bits.shape[1] // 2
+    D, bits, coins = disliked.X, bits[:, :count], bits[:, count:]
+    rejected = draws.below(coins, MASS) < disliked.coin[users][:, None]
+    unseen = weights._replace(disliked=None)
+    items, share = _negatives(bits, X, unseen, users)
+    start, end = D.indptr[users][:, None], D.indptr[users + 1][:, None]
+    if disliked.table is None:
+        slot = start + draws.below(bits, jnp.maximum(end - start, 1))
+        own = jnp.full(share.shape, 1 / count, share.dtype)
+    else:
+        # the shares of both parts are b_q / b_i(ω̄_i) over the probability, so those of whole parts must be 1
+        share = (
+            share * MASS / jnp.maximum(MASS - disliked.coin[users], 1)[:, None].astype(share.dtype)
+        )
+        table = disliked.table
+        total = table[jnp.maximum(end - 1, 0)]
+        x = draws.below(bits, jnp.maximum(total, 1))
+        low, high = (jnp.broadcast_to(a, x.shape) for a in (start, end))
+        slot = lookups.first(D.row_bits, low, high, lambda t: table[jnp.minimum(t, D.nnz - 1)] > x)
+        slot = jnp.minimum(slot, D.nnz - 1)
+        mass = table[slot] - jnp.where(slot > start, table[jnp.maximum(slot - 1, 0)], 0)
+        own = weights.b[D.indices[slot]] * (disliked.factor - 1) / weights.neg_mass[users][:, None]
+        own = own * (total / jnp.maximum(mass, 1)).astype(share.dtype) / count
+        own = own * MASS / jnp.maximum(disliked.coin[users], 1)[:, None].astype(share.dtype)
+    slot = jnp.minimum(slot, D.nnz - 1)
+    return jnp.where(rejected, D.indices[slot], items), jnp.where(rejected, own, share)
 
 
 def _around_item(pos_bits, neg_bits, X, weights, item, users, user_weight) -> Sample:

@@ -53,6 +53,8 @@ class Scores(NamedTuple):
         Int[Array, "L"], Int[Array, "L"]
     ]  # rows and columns of all positives; ≥ Q: no column
     positive: Float[Array, "P"]  # s of the positives that the loss is summed over
+    # rows and columns of the dislikes, whose b is multiplied by c; ≥ Q: no column
+    disliked: tuple[Int[Array, "D"], Int[Array, "D"]] | None = None
 
 
 def of_scores(
@@ -65,6 +67,8 @@ def of_scores(
         return found  # there is no spread penalty on the sphere
     S, mass = scores.matrix, scores.mass[:, None]
     g_neg = (scores.column_weight[None, :] / mass).at[scores.seen].set(0.0, mode="drop")
+    if scores.disliked is not None and weights.disliked is not None:
+        g_neg = g_neg.at[scores.disliked].multiply(weights.disliked.factor, mode="drop")
     if found is None:
         found = pair_slopes(objective, S, g_neg, scores.positive, positives, batch)
     mean = (g_neg * S).sum(1, keepdims=True)
@@ -87,6 +91,8 @@ def softmax_slopes(
     x = loss.beta * scores.matrix
     if weights.neg_table is not None:  # else b is uniform
         x = x + jnp.log(scores.column_weight)[None, :]
+    if scores.disliked is not None and weights.disliked is not None:
+        x = x.at[scores.disliked].add(jnp.log(weights.disliked.factor), mode="drop")
     x = x.at[scores.seen].set(-jnp.inf, mode="drop")
     top = x.max(1)
     top = jnp.where(jnp.isfinite(top), top, 0.0)

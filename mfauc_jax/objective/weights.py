@@ -10,7 +10,10 @@ from mfauc_jax._core.fields import number
 from mfauc_jax._core.host import total
 from mfauc_jax._core.settings import Settings
 from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.objective import dislikes
+from mfauc_jax.objective.dislikes import Disliked
 
+DISLIKED = 2.0  # c where none is given (docs/derivations.md#dislikes)
 MASS = 2**30  # total of a sampling table, an integer: searches are exact in any float type
 
 
@@ -29,6 +32,7 @@ class PairWeights(NamedTuple):
     pos_table: Int[Array, "nnz"] | None  # sums of g within a row, in MASS units; None: uniform
     neg_table: Int[Array, "n_plus_1"] | None  # sums of b before an item; None: uniform
     row_table: Int[Array, "nnz"] | None  # sums of b over a row's positives, in neg_table's units
+    disliked: Disliked | None = None  # negatives whose b is multiplied by c, which neg_mass counts
 
 
 class Totals(NamedTuple):
@@ -64,6 +68,15 @@ class Weights(Settings):
         least=-100,
         most=100,
         help="a user's weight is N_i to this power; the paper has 0",
+        swept=False,
+    )
+
+    dislikes: float | None = number(
+        None,
+        least=1,
+        most=1e6,
+        optional=True,
+        help=f"factor on g′ of the items that a user dislikes; None: {DISLIKED:g}",
         swept=False,
     )
 
@@ -107,6 +120,9 @@ class Weights(Settings):
         b = self._negative_weights(item_counts, num_users)
         usable = _usable(X, b)
         mass = b.sum() - np.bincount(rows, b[items], minlength=m)
+        factor = None if X.dislikes is None or not X.dislikes.nnz else self.dislikes or DISLIKED
+        if factor is not None:
+            mass = mass + dislikes.extra_mass(X, b, factor)
         g = a / np.bincount(rows, a, minlength=m)[rows] * usable[rows]
         w = np.where(usable, lengths.astype(float) ** user_power, 0.0)
         if not total(usable.sum()):
@@ -121,6 +137,11 @@ class Weights(Settings):
         if tau_neg != 0:
             mass_before = np.concatenate([[0], np.cumsum(item_mass)])
             tables = host.ints(mass_before), _row_sums(X, item_mass[items])
+        disliked = None
+        if factor is not None and X.dislikes is not None:
+            own = item_mass[np.asarray(X.dislikes.indices)]
+            table = None if tau_neg == 0 else _row_sums(X.dislikes, own)
+            disliked = dislikes.made(X, b, factor, mass, table, MASS)
         return PairWeights(
             host.floats(g),
             host.floats(b),
@@ -129,6 +150,7 @@ class Weights(Settings):
             host.ints(np.flatnonzero(usable)),
             pos_table,
             *tables,
+            disliked,
         )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from mfauc_jax._core import host, programs
 from mfauc_jax._core.factors import Factors
-from mfauc_jax.data import ids
+from mfauc_jax.data import dislikes, ids
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation import metrics, ranking
 
@@ -51,6 +51,7 @@ class Recommender:
 
     factors_: Factors
     train_: Interactions
+    _union: tuple[Interactions, Interactions] | None = None  # `train_`, and what `_seen` made of it
 
     @property
     def user_factors_(self) -> np.ndarray:
@@ -83,7 +84,7 @@ class Recommender:
             users: one id or several: the caller's ids if `fit` was given ids, else rows of X.
             n: length of the lists, ≥ 1; a list is never longer than the catalogue. Where fewer items are left for a
                 user, ids end in −1 (or "") and scores in −inf.
-            exclude_seen: leave out the training positives of each user.
+            exclude_seen: leave out the training positives and the dislikes of each user.
             filter_items: items to leave out: ids for all users, or Interactions with a set per user.
             allow_items: the only items that may be listed, in the same two forms.
             unknown: what to do with users who were not in training. "raise" raises. "skip" leaves them out: one
@@ -100,7 +101,7 @@ class Recommender:
         else:
             rows, is_known = ids.known("user", names, wanted, m)
         deny, allow = self._item_set(filter_items), self._item_set(allow_items)
-        seen = self._train if exclude_seen else None
+        seen = self._seen if exclude_seen else None
         items, scores = ranking.top_items(
             self._fitted(), rows[is_known], n, exclude=seen, deny=deny, allow=allow
         )
@@ -191,7 +192,7 @@ class Recommender:
         return np.einsum("bk,bk->b", self.user_factors_[rows], self.item_factors_[columns])
 
     def evaluate(self, held_out: Any, *, unknown: str = "skip", **options: Any) -> dict[str, Any]:
-        """The metrics of `metrics.evaluate` on held-out positives; training positives are left out of the lists.
+        """The metrics of `metrics.evaluate` on held-out positives; training positives and dislikes are left out.
 
         Args:
             held_out: the held-out positives, in any form that `fit` takes.
@@ -223,6 +224,16 @@ class Recommender:
     def _train(self) -> Interactions:
         self._fitted()
         return self.train_
+
+    @property
+    def _seen(self) -> Interactions:
+        """The training positives and the dislikes, which lists leave out; made once."""
+        train = self._train
+        if train.dislikes is None:
+            return train
+        if self._union is None or self._union[0] is not train:
+            self._union = train, dislikes.seen(train)
+        return self._union[1]
 
     def _item_set(self, items: Any) -> Any:
         if items is None or isinstance(items, Interactions):

@@ -7,7 +7,8 @@ With H the Hessian of f at u, H_p that of f_p, and r_p = H_p u − ∇f_p, the g
 
 The summands are the contributions of the positives; the last term, the rest, is 0 where u is the minimum. For the
 square loss r_p = g_p (v_p − v̈) does not depend on u, and the split is that of a linear system; for another convex loss
-it is the system of the last Newton step, which is of first order in what a positive changes.
+it is the system of the last Newton step, which is of first order in what a positive changes. Dislikes are among the
+negatives: they change H and v̈, and so every contribution, but have none of their own.
 """
 
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from jaxtyping import Array, Float
 
 from mfauc_jax._core import host, programs
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.objective import losses, weightings
+from mfauc_jax.objective import dislikes, losses, weightings
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import Sphere
 from mfauc_jax.objective.weights import PairWeights
@@ -68,23 +69,25 @@ def split(
         return np.zeros((k, len(items)))
     V, u = V.astype(np.float64), u.astype(np.float64)
     g, b = (np.asarray(a, np.float64) for a in (weights.g, weights.b))
+    own = dislikes.entries(user, g, b, weights.disliked)
+    entries = np.asarray(own.X.indices)
     mass = float(np.asarray(weights.neg_mass)[0])
     spread = float(np.broadcast_to(np.asarray(objective.spread), (1,))[0])
     V = V - b @ V / b.sum()  # Σ b v = 0; margins do not change
     if isinstance(objective.loss, losses.Square):
-        H, _ = fold_in.system(V[items], g, b[items], V.T @ (b[:, None] * V), mass, spread)
-        far = -(b[items] @ V[items]) / mass
+        H, _ = fold_in.system(V[entries], own.g, own.removed, V.T @ (b[:, None] * V), mass, spread)
+        far = -(own.removed @ V[entries]) / mass
         targets = g[:, None] * (V[items] - far)
     else:
-        H, targets = _by_pairs(objective, V, items, u, g, b / mass, spread)
+        g_neg = b / mass
+        np.add.at(g_neg, entries, -own.removed / mass)
+        H, targets = _by_pairs(objective, V, items, u, g, g_neg, spread)
     ridge = usable_share * float(fold_in.by_user(objective, 1)[0]) / w
     return np.linalg.solve(H + (ridge + 1e-9 * np.abs(H).max()) * np.eye(k), targets.T)
 
 
 def _by_pairs(objective, V, items, u, g, g_neg, spread) -> tuple[np.ndarray, np.ndarray]:
     """H without λ, [k, k], and r_p, [P, k], from all pairs of the user."""
-    g_neg = g_neg.copy()
-    g_neg[items] = 0.0
     V_pos, mean = V[items], g_neg @ V
     margin = (V_pos @ u)[:, None] - (V @ u)[None, :]  # γ [P, n]
     padded = np.zeros(programs.power(margin.size))

@@ -7,6 +7,8 @@
     items.ids[found]                                       # = model.recommend(users, exclude_seen=False)
 
 With hnswlib use `hnswlib.Index("ip", dim)`, whose distance is one minus the score.
+
+In several processes each has its own users, and writes a file of its own: see `shard`.
 """
 
 import os
@@ -14,6 +16,7 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float, Shaped
 
@@ -28,6 +31,14 @@ if TYPE_CHECKING:
 FORMULA, NUMBER = r"^[=+\-@\t\r\n＝＋－＠]", r"^[+-]?\d+([.,]\d+)?$"
 RISK = "cells begin with = + - @, a tab or a line end: a spreadsheet may run them as formulas"
 BLOCK = 8192  # users whose lists are in memory at once
+
+
+def shard(path: str | os.PathLike) -> pathlib.Path:
+    """The file of this process: `path`, or lists-00000-of-00002.csv of lists.csv in the first of two processes."""
+    path, count = pathlib.Path(path), jax.process_count()
+    if count == 1:
+        return path
+    return path.with_name(f"{path.stem}-{jax.process_index():05d}-of-{count:05d}{path.suffix}")
 
 
 class Vectors(NamedTuple):
@@ -84,19 +95,20 @@ def table(
     *,
     escape_formulas: bool = False,
     **options: Any,
-) -> None:
-    """Write the lists of users to a .parquet or .csv file, whole or not at all.
+) -> pathlib.Path:
+    """Write the lists of users to a .parquet or .csv file, whole or not at all; the path of that file.
 
     Args:
         model: a fitted model.
-        path: the file.
+        path: the file; in several processes, each writes the lists of its own users to `shard(path)`.
         users: ids of the users; None: all users.
         n: length of a list.
         escape_formulas: put ' before the ids in a .csv that a spreadsheet may run as formulas, such as =1+1. They are
             then no longer the ids. Without it the file has the ids as they are, and one warning counts such cells.
         options: options of `MFAUC.recommend`.
     """
-    kind = pathlib.Path(path).suffix.lower()
+    path = shard(path)
+    kind = path.suffix.lower()
     if kind not in (".parquet", ".csv"):
         raise ValueError(f"{path} ends in {kind!r}: choose .parquet or .csv")
     users = _users(model, users, options)
@@ -110,7 +122,7 @@ def table(
                 header = False
         if risky and not escape_formulas:
             reading.warn(str(path), [f"{risky} {RISK}; escape_formulas=True puts ' before them"])
-        return
+        return path
     from polars.io.plugins import register_io_source
 
     schema = next(frames(model, users[:1], n, **options)).schema
@@ -121,6 +133,7 @@ def table(
 
     with atomic.beside(path) as temporary:
         register_io_source(source, schema=schema).sink_parquet(temporary)
+    return path
 
 
 def count_formulas(frame: "pl.DataFrame") -> int:
@@ -156,11 +169,12 @@ def trec_run(
     n: int = 1000,
     tag: str = "mfauc",
     **options: Any,
-) -> None:
-    """Write the lists of users as a TREC run, `user Q0 item rank score tag` per line.
+) -> pathlib.Path:
+    """Write the lists of users as a TREC run, `user Q0 item rank score tag` per line; the path of the file.
 
-    Ids and the tag must not contain white space. The other arguments are those of `frames`.
+    Ids and the tag must not contain white space. The other arguments are those of `frames`; `path` is as in `table`.
     """
+    path = shard(path)
     users = _users(model, users, options)
     names = {"tag": np.array([tag]), "user": users, "item": item_vectors(model).ids}
     for kind, given in names.items():
@@ -176,6 +190,7 @@ def trec_run(
                 f"{user} Q0 {item} {rank} {score:.9g} {tag}\n"
                 for user, item, rank, score in zip(*columns, strict=True)
             )
+    return path
 
 
 def _users(model: Recommender, users: Any, options: Mapping[str, Any] | None = None) -> np.ndarray:

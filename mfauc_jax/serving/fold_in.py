@@ -26,7 +26,7 @@ from jaxtyping import Array, Float, Int
 from mfauc_jax._core import host, programs
 from mfauc_jax.data import ragged
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.objective import equation, losses, weightings
+from mfauc_jax.objective import dislikes, equation, losses, weightings
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import Reg, Sphere
 from mfauc_jax.objective.weights import PairWeights
@@ -43,11 +43,11 @@ class Folded(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Users with similar N_i; the sizes are powers of two, so that few programs are compiled."""
+    """Users with similar numbers of entries, positives and dislikes; P and b are powers of two: few programs."""
 
     items: Int[Array, "b P"]
-    g: Float[Array, "b P"]  # 0 for padding
-    b_pos: Float[Array, "b P"]  # 0 for padding
+    g: Float[Array, "b P"]  # 0 for padding and for dislikes
+    b_pos: Float[Array, "b P"]  # what an entry takes from b (`dislikes.Entries`); 0 for padding
     neg_mass: Float[Array, "b"]
     spread: Float[Array, "b"]
     ridge: Float[Array, "b"]  # λ_i/w_i
@@ -154,8 +154,9 @@ def _blocks(
 ) -> Iterator[tuple[np.ndarray, Block]]:
     """(users, their padded rows), with P a power of two and b one of four; the last block repeats its first user."""
     n = shape[0]
-    lengths = X.on_host()[2]
     g, b, w = (np.asarray(a) for a in (weights.g, weights.b, weights.user))
+    X, g, removed = dislikes.entries(X, g, b, weights.disliked)
+    lengths = X.on_host()[2]
     mass = np.asarray(weights.neg_mass)
     reg = by_user(objective, X.num_users)
     spread = np.broadcast_to(np.asarray(objective.spread), lengths.shape)
@@ -170,7 +171,7 @@ def _blocks(
             rows = np.concatenate([users, np.repeat(users[:1], size - len(users))])
             items, slots, real = ragged.padded(X, rows, int(P))
             ridge = share * reg[rows] / w[rows]
-            numbers = (g[slots] * real, b[items] * real, mass[rows], spread[rows], ridge)
+            numbers = (g[slots] * real, removed[slots] * real, mass[rows], spread[rows], ridge)
             on_device = (jax.device_put(np.asarray(a, g.dtype)) for a in numbers)
             yield users, Block(host.ints(items), *on_device)
 
@@ -179,8 +180,9 @@ def _solve(objective, V, X: Interactions, weights: PairWeights, share: float) ->
     """u_i of the square loss: one k × k system per user, in NumPy, so that nothing is compiled."""
     b = np.asarray(weights.b)
     centred, second = host.remembered(V, f"moments {hash(b.tobytes())}", partial(_moments, b=b))
-    indptr, items = np.asarray(X.indptr), np.asarray(X.indices)
     g, mass, w = (np.asarray(a) for a in (weights.g, weights.neg_mass, weights.user))
+    X, g, removed = dislikes.entries(X, g, b, weights.disliked)
+    indptr, items = np.asarray(X.indptr), np.asarray(X.indices)
     reg = by_user(objective, X.num_users)
     spread = np.broadcast_to(np.asarray(objective.spread, g.dtype), mass.shape)
     (m, _), k = X.shape, V.shape[1]
@@ -190,7 +192,7 @@ def _solve(objective, V, X: Interactions, weights: PairWeights, share: float) ->
         H, r = np.empty((len(block), k, k)), np.empty((len(block), k))
         for place, i in enumerate(block):
             own = slice(indptr[i], indptr[i + 1])
-            V_pos, b_pos = centred[items[own]], b[items[own]]
+            V_pos, b_pos = centred[items[own]], removed[own]
             H[place], r[place] = system(V_pos, g[own], b_pos, second, mass[i], spread[i])
         H += ridge[:, None, None] * np.eye(k)
         U[block], gap[block] = descent.solve(H, r, ridge)
@@ -223,7 +225,7 @@ def system(
     neg_mass: Any,
     spread: Any,
 ) -> tuple[Float[np.ndarray, "k k"], Float[np.ndarray, "k"]]:
-    """H_i − (λ/w) I and r_i of the square loss, f_i(u) = ½ − r_i·u + ½ uᵀ H_i u, from the positives alone.
+    """H_i − (λ/w) I and r_i of the square loss, f_i(u) = ½ − r_i·u + ½ uᵀ H_i u, from the positives and dislikes.
 
     H = Σ_p g v vᵀ + σ Σ_q g′ v vᵀ − v̇ v̈ᵀ − v̈ v̇ᵀ − (σ − 1) v̈ v̈ᵀ + (λ/w) I and r = v̇ − v̈, where
     v̇ = Σ g v_p and v̈ = Σ g′ v_q. A sum over the complement is the sum over all items minus that over the positives;
@@ -238,7 +240,7 @@ def system(
 
 def _risk(objective, V, b, u, block: Block):
     """f of one user."""
-    g_neg = b.at[block.items].set(0.0) / block.neg_mass
+    g_neg = b.at[block.items].add(-block.b_pos) / block.neg_mass
     data = equation.user_risk(objective, u, V[block.items], V, block.g, g_neg, block.spread)
     return data + 0.5 * block.ridge * (u @ u)
 
@@ -262,7 +264,7 @@ def _by_pairs(objective, V, b, block: Block, u: Float[Array, "b k"]) -> descent.
         if equation.is_softmax(objective):
             return descent.Local(value, gradient, jax.hessian(risk)(u, block))
         V_pos = V[block.items]
-        g_neg = b.at[block.items].set(0.0) / block.neg_mass
+        g_neg = b.at[block.items].add(-block.b_pos) / block.neg_mass
         margin = (V_pos @ u)[:, None] - (V @ u)[None, :]  # γ [P, n]
         slope = jnp.vectorize(jax.grad(objective.weighting))(objective.loss(margin) @ g_neg)
         curvature = jnp.maximum(_second(objective.loss)(margin), 0.0)

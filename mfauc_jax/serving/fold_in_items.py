@@ -7,7 +7,8 @@ For the square loss with φ = identity the part of m₊ θ that depends on v_j i
     ∇_j = −Σ_{i∈ω_j} w g (1 − s_ij + μ′_i) u_i + Σ_{i∉ω_j} w g′ (1 − S_i − (σ_i − 1) μ′_i + σ_i s_ij) u_i + λ_j v_j
 
 with ω_j the users who have item j, S_i = Σ_p g s_ip and μ′_i = Σ_q g′ s_iq. One Newton step v_j − H_j⁻¹ ∇_j is the
-minimum. A sum over the users who lack j is the sum over all users minus that over ω_j, so a pass costs
+minimum. A sum over the users who lack j is the sum over all users minus that over ω_j, with more for the users who
+dislike j (`objective.dislikes`), so a pass costs
 O(nnz k + m k²) for all items together, and O(|ω_j| k²) for each item. It is NumPy: nothing is compiled.
 """
 
@@ -18,7 +19,7 @@ from jaxtyping import Float, Int
 
 from mfauc_jax._core import host
 from mfauc_jax._core.factors import Factors
-from mfauc_jax.objective import losses, weightings
+from mfauc_jax.objective import dislikes, losses, weightings
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import Reg, Sphere
 from mfauc_jax.problem import Problem
@@ -53,8 +54,9 @@ def solve(
     reg = objective.reg.item if isinstance(objective.reg, Reg) else objective.reg
     reg = np.broadcast_to(np.asarray(reg, np.float64), (n,)) * (len(weights.usable) / n)
 
+    X, g, removed = dislikes.entries(X, g, b, weights.disliked)
     centred = V - (b @ V / b.sum()).astype(V.dtype)  # Σ b v = 0; margins do not change
-    near, far = (_row_sums(X, c, centred) for c in (g, b[np.asarray(X.indices)]))
+    near, far = (_row_sums(X, c, centred) for c in (g, removed))
     mean_pos = np.einsum("ik,ik->i", near, U)  # S_i
     mean_neg = -np.einsum("ik,ik->i", far, U) / mass  # μ′_i
     level = w / mass * (1 - mean_pos - extra * mean_neg)
@@ -66,10 +68,10 @@ def solve(
 
     result = np.empty((len(items), V.shape[1]), V.dtype)
     for place, (j, users, slots) in enumerate(_columns(X, items)):
-        u, g_j, b_j = U[users], g[slots] * w[users], b[j]
+        u, g_j, b_j, taken = U[users], g[slots] * w[users], b[j], removed[slots]
         s = u @ centred[j]
-        bend = g_j - b_j * flat[users] + b_j**2 * own_square[users]
-        slope = -g_j * (1 - s + mean_neg[users]) - b_j * (level[users] + flat[users] * s)
+        bend = g_j - taken * flat[users] + (b_j**2 - (b_j - taken) ** 2) * own_square[users]
+        slope = -g_j * (1 - s + mean_neg[users]) - taken * (level[users] + flat[users] * s)
         H = host.product(u.T, bend.astype(u.dtype)[:, None] * u).astype(np.float64)
         H += b_j * grams[0] - b_j**2 * grams[1] + reg[j] * np.eye(len(H))
         gradient = slope @ u + b_j * (common + grams[0] @ centred[j]) + reg[j] * away[j]

@@ -9,10 +9,11 @@ import numpy as np
 
 from mfauc_jax._core import host
 from mfauc_jax._core.factors import Factors
+from mfauc_jax.data import dislikes as disliking
 from mfauc_jax.data import ids, joining
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.problem import Constants, Problem
-from mfauc_jax.serving import explanation, fold_in, fold_in_items, new_items
+from mfauc_jax.serving import explanation, fold_in, fold_in_items, item_newton, new_items
 from mfauc_jax.serving.answers import Recommender
 from mfauc_jax.serving.explanation import Explanation
 from mfauc_jax.solvers import Gaussian, base
@@ -20,7 +21,6 @@ from mfauc_jax.training import loop
 from mfauc_jax.training.loop import Fitted
 from mfauc_jax.training.side_information import Learned
 
-TURNS = 2  # how often `partial_fit` solves the touched users and items
 GROWTH = 0.05  # an item is solved once a twentieth of its positives came after it was solved last
 
 
@@ -49,20 +49,23 @@ class Growing(Recommender):
     _is_absent: Any
     _refuse_folded: Any
 
-    def fold_in(self, X_new: Any, *, unknown: str = "skip") -> Any:
+    def fold_in(self, X_new: Any, *, dislikes: Any = None, unknown: str = "skip") -> Any:
         """A model of users who were not in training: it computes their u from their positives and keeps the items.
 
         `recommend`, `predict`, `evaluate` and the other methods of the returned model answer for the new users and
-        leave out their positives as seen. `fold_in_gap_` bounds how far the objective of each u is above its minimum
-        (see `fold_in.fold_in`). This model is not changed.
+        leave out their positives and dislikes as seen. `fold_in_gap_` bounds how far the objective of each u is above
+        its minimum (see `fold_in.fold_in`). This model is not changed.
 
         Args:
             X_new: what `fit` takes, over the same items: with ids if `fit` was given ids, else with as many columns.
+            dislikes: items that the new users rejected, in the same form; see `fit`.
             unknown: "skip" leaves out positives whose item was not in training, and one warning counts them; "raise"
                 raises. A user without a known item gets u = 0, and scores of 0.
         """
         V, X = self._fitted().V, self.folded_from_ or self.train_
         new = joining.over_items(X_new, X, unknown)
+        if dislikes is not None:
+            new = disliking.attached(new, dislikes)
         U, gap = np.zeros((new.num_users, V.shape[1]), V.dtype), np.zeros(new.num_users)
         if new.nnz:  # else no user has a known item
             U, gap = self._solve_users(X, V, new, self._constants(X))
@@ -104,26 +107,33 @@ class Growing(Recommender):
             user: one id, as `fit` or `fold_in` was given it.
             item: one id.
         """
-        X, train, (U, V) = self._train, self.folded_from_ or self._train, self._fitted()
+        X, (U, V) = self._train, self._fitted()
         (i,) = ids.places("user", X.user_ids, ids.requested(user, X.user_ids), X.num_users)
         (j,) = ids.places("item", X.item_ids, ids.requested(item, X.item_ids), X.num_items)
-        own, (u, V) = X.take(np.array([i])), (np.asarray(U)[i], np.asarray(V))
-        score, positives = float(u @ V[j]), np.asarray(own.indices)
-        contributions = np.zeros(len(positives))
-        if 0 < len(positives) < X.num_items:
-            problem, share = self._problem_of_users(train, own, self._constants(train))
-            explanation.check(problem.objective)
-            parts = explanation.split(problem.objective, V, own, problem.weights, u, share)
-            contributions = V[j] @ parts
+        score = float(np.asarray(U)[i] @ np.asarray(V)[j])
+        positives, parts = self._parts(int(i))
+        contributions = np.asarray(V)[j] @ parts
         order = np.argsort(-contributions, kind="stable")
         named = ids.names(X.item_ids, positives[order])
         return Explanation(named, contributions[order], score, score - float(contributions.sum()))
+
+    def _parts(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        """The positives of the user in row i, and the part of u that each gives, as columns, [k, P]."""
+        train, (U, V) = self.folded_from_ or self._train, map(np.asarray, self._fitted())
+        own = self._train.take(np.array([i]))
+        positives = np.asarray(own.indices)
+        if not 0 < len(positives) < own.num_items:
+            return positives, np.zeros((V.shape[1], len(positives)))
+        problem, share = self._problem_of_users(train, own, self._constants(train))
+        explanation.check(problem.objective)
+        weights = problem.weights
+        return positives, explanation.split(problem.objective, V, own, weights, U[i], share)
 
     def _constants(self, X: Interactions) -> Constants | None:
         """What fold-in needs of the training set X, computed once for these weights and this penalty."""
         rules = self.weights, self.penalty
         if self._known is None or self._known[0] is not X or self._known[1] != rules:
-            self._known = X, rules, self.problem(X).constants()
+            self._known = X, rules, self.problem(X).constants
         return self._known[2]
 
     def _warm_up_fold_in(self) -> tuple[int, ...]:
@@ -146,55 +156,50 @@ class Growing(Recommender):
         that many users have, nearly what a refit gives; for an item that one user has, next to that user's other items.
         `recommend` of the returned model ranks the new items among the others. This model is not changed.
 
-        After a fit with `item_features`, those of new items may be given: an item without a positive is A f_j, and one
-        with few positives is near it (docs/derivations.md#features).
+        With `item_features` a new item without positives is A f_j, one with few near it (docs/derivations.md#features).
 
-        Only for the square loss with φ = identity, where v_j is one k × k system; for other losses use `partial_fit`.
+        For the square loss v_j is one k × k system. For another convex loss Newton steps find it, and `fold_in_gap_`
+        bounds how far the objective of each such item, in the order of the columns, is above its minimum
+        (`item_newton`). φ must be the identity and rows must have any length; else use `partial_fit`.
 
         Args:
             X_new: positives of known users and new items, in any form that `fit` takes: with ids if `fit` was given
                 ids, else a matrix with further columns. Known items with further positives are solved anew. None: items
                 known by their features only.
-            item_features: of the new items, with the columns that `fit` was given; if fit was given no ids, row r is
-                the r-th new item. Those of known items stay.
+            item_features: of new items, with the columns that `fit` was given; without ids, row r is the r-th new item.
             unknown: "skip" leaves out positives of users who were not in training, and one warning counts them;
                 "raise" raises.
         """
         self._refuse_folded("add items to")
         train, (U, V) = self._train, self._fitted()
-        if X_new is None and item_features is None:
-            raise ValueError("give positives of new items, their item_features, or both")
         new = None if X_new is None else joining.of_known_users(X_new, train, unknown)
         X = train if new is None else joining.joined(train, new)
-        learned = self.item_features_
-        if item_features is not None:
-            if learned is None:
-                raise ValueError("fit was given no item_features: fit again with them")
-            given = learned.features.like(item_features)
-            X, learned = new_items.added(learned, given, len(V), X)
-        learned = new_items.padded(learned, X.num_items)
-        problem = self._last_problem(X, learned)
-        if new is not None and not fold_in_items.is_quadratic(problem.objective):
-            raise ValueError(
-                f"items are folded in for the square loss with φ = identity, not for {self.loss.name} with "
-                f"{self.weighting.name}: use partial_fit"
-            )
+        X, learned = new_items.known_by(self.item_features_, item_features, len(V), X, new)
+        problem, gap = self._last_problem(X, learned), None
         k, prior = V.shape[1], None if learned is None else learned.rows()
-        V = host.joined(
-            V, np.zeros((X.num_items - len(V), k)) if prior is None else prior[len(V) :]
-        )
-        factors = Factors(U, V)
-        if new is not None:
-            factors = _items_solved(problem, factors, joining.columns_of(new, X), prior)
+        rows = np.zeros((X.num_items - len(V), k)) if prior is None else prior[len(V) :]
+        factors = Factors(U, host.joined(V, rows))
+        items = np.zeros(0, int) if new is None else joining.columns_of(new, X)
+        if not len(items) or fold_in_items.is_quadratic(problem.objective):
+            factors = _items_solved(problem, factors, items, prior)
+        else:
+            item_newton.check(problem.objective)
+            found, gap = item_newton.solve(problem, factors, items)
+            factors = factors._replace(V=_replaced(factors.V, items, found))
         grown = dataclasses.replace(self)  # pyright: ignore
-        fitted = Fitted(factors, self.history_, "folded in")
-        grown._keep(X, fitted, learned=(learned, self.user_features_))
-        grown._known = X, (self.weights, self.penalty), problem.constants()
+        fitted, kept = Fitted(factors, self.history_, "folded in"), (learned, self.user_features_)
+        grown._keep(X, fitted, None, gap, kept)
+        grown._known = X, (self.weights, self.penalty), problem.constants
         return grown
 
     def _last_problem(self, X: Interactions, learned: Learned | None = None) -> Problem:
-        """The problem of X, with the objective that a fit ends with, and with features of its items."""
-        problem = self.problem(X)
+        """The problem of X, which holds the training set, with the objective that a fit ends with.
+
+        What the penalty's rule took long to find in the training set stays as it was until the next fit.
+        """
+        constants, penalty = self._constants(self._train), self.penalty
+        penalty = penalty if constants is None else penalty.settled(constants.penalty)
+        problem = Problem.of(X, self.loss, self.weighting, self.weights, penalty)
         problem = problem if learned is None else problem.with_features(learned.features.matrix)
         last = self.chosen_solver.stages(problem.objective)[-1]
         return problem.minimising(last)
@@ -205,9 +210,9 @@ class Growing(Recommender):
         """Continue from the present factors with further positives, users and items.
 
         New users and items come after the known ones. By default only the users and items of X_new move: their u_i and
-        v_j are solved exactly, in turns and twice, as `fold_in` and `fold_in_items` do, and everybody else stays. An
-        item that many users have waits until a twentieth of its positives is new. This takes a fraction of a fit. It
-        needs the square loss with φ = identity, and one process; otherwise 2 `iterations` are run.
+        v_j are solved exactly, once each, as `fold_in` and `fold_in_items` do, and everybody else stays. An item
+        that many users have waits until a twentieth of its positives is new. This takes a fraction of a fit. It needs
+        the square loss with φ = identity, and one process; otherwise 2 `iterations` are run.
 
         With `iterations`, the solver goes on over old and new positives together, which moves every factor a little.
         Then a new item starts with a Gaussian v_j, as in `fit`, and a new user with the u_i of `fold_in`. On a model
@@ -224,11 +229,11 @@ class Growing(Recommender):
         self._refuse_folded("go on from")
         if self.user_features_ is not None or (iterations and self.item_features_ is not None):
             raise ValueError("partial_fit takes item_features without iterations only: fit again")
-        new = joining.over_another(X_new)
+        new = ids.over_another(X_new)
         X = joining.joined(self.train_, new)
         learned = new_items.padded(self.item_features_, X.num_items)
         problem = self._last_problem(X, learned)
-        constants = problem.constants()
+        constants = problem.constants
         alone = jax.process_count() == 1
         if iterations is None and alone and fold_in_items.is_quadratic(problem.objective):
             users, items = joining.rows_of(new, X), joining.columns_of(new, X)
@@ -251,29 +256,25 @@ class Growing(Recommender):
     def _update(
         self, problem: Problem, constants: Constants | None, users: np.ndarray, items: np.ndarray
     ) -> Fitted:
-        """u_i of `users` and v_j of `items` solved in turns; new items first, from the users who are known."""
-        X, history, begun = problem.X, [], time.perf_counter()
+        """New items solved from the users who are known, then the u_i of `users`, then the v_j of `items`."""
+        X, begun = problem.X, time.perf_counter()
         (m, n), k = map(len, self.factors_), self.factors_.V.shape[1]
         zeros = (np.zeros((size, k)) for size in (X.num_users - m, X.num_items - n))
-        factors = Factors(*(host.joined(F, Z) for F, Z in zip(self.factors_, zeros, strict=True)))
         learned = new_items.padded(self.item_features_, X.num_items)
-        prior = None if learned is None else learned.rows()
-        fresh = items[items >= n]
-        for turn in range(TURNS):
-            before = factors
-            if turn == 0:
-                factors = _items_solved(problem, factors, fresh, prior)
-            folded = self._solve_users(X, factors.V, X.take(users), constants)
-            factors = factors._replace(U=_replaced(factors.U, users, folded.U))
-            factors = _items_solved(problem, factors, items, prior)
-            moved = sum(
-                ((np.asarray(a) - np.asarray(b)) ** 2).sum()
-                for a, b in zip(factors, before, strict=True)
-            )
-            size = sum((np.asarray(a) ** 2).sum() for a in factors)
-            record = {"iteration": turn + 1, "step_size": float(np.sqrt(moved / (size + 1e-30)))}
-            history.append(record | {"seconds": time.perf_counter() - begun})
-        return Fitted(factors, history, "iterations")
+        prior = learned and learned.rows()
+        before = Factors(*(host.joined(F, Z) for F, Z in zip(self.factors_, zeros, strict=True)))
+        factors = _items_solved(problem, before, items[items >= n], prior)
+        folded = self._solve_users(X, factors.V, X.take(users), constants)
+        factors = factors._replace(U=_replaced(factors.U, users, folded.U))
+        factors = _items_solved(problem, factors, items, prior)
+        moved = sum(
+            ((np.asarray(a) - np.asarray(b)) ** 2).sum()
+            for a, b in zip(factors, before, strict=True)
+        )
+        size = sum((np.asarray(a) ** 2).sum() for a in factors)
+        record = {"iteration": 1, "step_size": float(np.sqrt(moved / (size + 1e-30)))}
+        record["seconds"] = time.perf_counter() - begun
+        return Fitted(factors, [record], "iterations")
 
     def _go_on(
         self, problem: Problem, constants: Constants | None, iterations: int, progress: bool | None

@@ -1,11 +1,12 @@
 """A fitted model as one safetensors file: factors, training positives, ids, settings, history.
 
 The tensors are `user_factors`, `item_factors`, `train_indptr`, `train_indices`, `train_confidence` (if there is any),
-`item_counts_solved` (after a `partial_fit`) and, if users have ids, `user_ids` (integers), or `user_ids.bytes` and
+`item_counts_solved` (after a `partial_fit`), `dislikes_indptr` and `dislikes_indices` (since 2.2, if there are any)
+and, if users have ids, `user_ids` (integers), or `user_ids.bytes` and
 `user_ids.offsets` (UTF-8 strings, one after the other); the same for items. The metadata are text: `format`,
 `format_version`, `library_version`, `params`, `training` and, since 2.1, `constants` (all three JSON; the last are the
 numbers of the training set that fold-in needs), and `sha256` of all the rest. A fit with features has those too, since
-2.2 (`packing`); a file without is still 2.1.
+2.3 (`packing`); a file without is still 2.2.
 
 A new minor version of the format adds what older readers may ignore; older readers refuse a new major version.
 """
@@ -26,10 +27,10 @@ from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import Spec
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.problem import Constants
-from mfauc_jax.serving import packing
+from mfauc_jax.serving import packing, stored_rows
 from mfauc_jax.training.side_information import Learned
 
-FORMAT, VERSION, WITH_FEATURES = "mfauc_jax model", (2, 1), (2, 2)
+FORMAT, VERSION, WITH_FEATURES = "mfauc_jax model", (2, 2), (2, 3)
 SAFETENSORS_TYPES = {
     "float32": "F32",
     "float64": "F64",
@@ -65,20 +66,13 @@ class Contents(NamedTuple):
 
 def write(path: str | os.PathLike, contents: Contents) -> None:
     """Write `contents` beside `path` and rename: a reader sees the old file or the whole new one."""
-    train = contents.train
     tensors = {
         "user_factors": np.asarray(contents.factors.U),
         "item_factors": np.asarray(contents.factors.V),
-        "train_indptr": np.asarray(train.indptr),
-        "train_indices": np.asarray(train.indices),
+        **stored_rows.tensors_of(contents.train),
     }
-    if train.confidence is not None:
-        tensors["train_confidence"] = np.asarray(train.confidence)
     if contents.solved is not None:
         tensors["item_counts_solved"] = contents.solved.astype(np.int64)
-    tensors |= packing.packed_ids("user_ids", train.user_ids) | packing.packed_ids(
-        "item_ids", train.item_ids
-    )
     sides = [packing.packed_features(*side) for side in zip(SIDES, contents.learned, strict=True)]
     for more, _ in sides:
         tensors |= more
@@ -138,7 +132,7 @@ def read(path: str | os.PathLike) -> Contents:
     try:
         params, training = (dict(json.loads(metadata[name])) for name in ("params", "training"))
         factors = Factors(*(host.put(tensors[f"{side}_factors"]) for side in ("user", "item")))
-        train = _interactions(tensors, factors)
+        train = stored_rows.interactions(tensors, factors)
         numbers = json.loads(metadata.get("constants", "null"))
         constants = None if numbers is None else Constants.of(numbers, train)
         solved = tensors.get("item_counts_solved")
@@ -278,29 +272,6 @@ def _major(path, version: str) -> int:
         return int(version.partition(".")[0])
     except ValueError as error:
         raise ModelFileError(f"{path} has the unknown format version {version!r}") from error
-
-
-def _interactions(tensors: dict[str, np.ndarray], factors: Factors) -> Interactions:
-    U, V = factors
-    if U.ndim != 2 or V.ndim != 2 or U.shape[1] != V.shape[1]:
-        raise ValueError(f"user_factors {U.shape} and item_factors {V.shape} do not have one rank")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Interactions.of has already warned about X
-        train = Interactions.from_csr(tensors["train_indptr"], tensors["train_indices"], len(V))
-    ids = (
-        packing.unpacked_ids("user_ids", tensors, len(U)),
-        packing.unpacked_ids("item_ids", tensors, len(V)),
-    )
-    if train.num_users != len(U):
-        raise ValueError(f"{train.num_users} rows of training for {len(U)} users")
-    confidence = tensors.get("train_confidence")
-    if confidence is not None:
-        if confidence.shape != (train.nnz,):
-            raise ValueError(f"{confidence.shape} confidences for {train.nnz} positives")
-        confidence = host.put(confidence)
-    return Interactions(
-        train.indptr, train.indices, confidence, train.num_items, train.row_bits, *ids
-    )
 
 
 def _digest(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> str:

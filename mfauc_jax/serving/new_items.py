@@ -19,6 +19,27 @@ def padded(learned: Learned | None, num_items: int) -> Learned | None:
     return learned._replace(features=_below(learned.features, _zeros(more, learned)))
 
 
+def known_by(
+    learned: Learned | None, given: Any, old: int, X: Interactions, new: Interactions | None
+) -> tuple[Interactions, Learned | None]:
+    """X with the new items of `given`, and the features of all its items; the rest is as in `added`.
+
+    Args:
+        learned: the features of the first `old` items of X, or None.
+        given: features of new items as the caller gives them, or None.
+        old: the number of items that the model has.
+        X: the positives, old and new.
+        new: the new ones, or None.
+    """
+    if given is None:
+        if new is None:
+            raise ValueError("give positives of new items, their item_features, or both")
+        return X, padded(learned, X.num_items)
+    if learned is None:
+        raise ValueError("fit was given no item_features: fit again with them")
+    return added(learned, learned.features.like(given), old, X)
+
+
 def added(
     learned: Learned, given: Features, old: int, X: Interactions
 ) -> tuple[Interactions, Learned]:

@@ -1,45 +1,18 @@
-"""Ids, and the features of a fit, as tensors of a model file.
+"""The features of a fit as tensors of a model file.
 
 The features of items are `item_features.indptr`, `.indices` and `.data` (a row per item), `.factors` (A) and `.names`
 (text, as ids), and the rules of their encoding are JSON in the metadata; the same for users.
 """
 
-import itertools
 import json
 from typing import Any
 
 import numpy as np
 
-from mfauc_jax.data import validation
 from mfauc_jax.data.encoding import Column
 from mfauc_jax.data.features import Features
+from mfauc_jax.serving import stored_rows
 from mfauc_jax.training.side_information import Learned
-
-
-def packed_ids(name: str, ids: np.ndarray | None) -> dict[str, np.ndarray]:
-    """Integers as they are, text as UTF-8 bytes and offsets."""
-    if ids is None:
-        return {}
-    if ids.dtype.kind in "iu":
-        return {name: validation.int64(name, ids)}
-    if ids.dtype.kind != "U":
-        raise TypeError(f"{name} are {ids.dtype}: a model file holds integers or strings")
-    words = [str(word).encode("utf-8", "surrogatepass") for word in ids]
-    offsets = np.cumsum([0, *map(len, words)], dtype=np.int64)
-    return {f"{name}.bytes": np.frombuffer(b"".join(words), np.uint8), f"{name}.offsets": offsets}
-
-
-def unpacked_ids(name: str, tensors: dict[str, np.ndarray], size: int) -> np.ndarray | None:
-    """The inverse of `packed_ids`; a ValueError unless there are `size`."""
-    ids = tensors.get(name)
-    ids = None if ids is None else validation.int64(name, ids)
-    if f"{name}.offsets" in tensors:
-        blob, offsets = tensors[f"{name}.bytes"].tobytes(), tensors[f"{name}.offsets"].tolist()
-        pairs = itertools.pairwise(offsets)
-        ids = np.array([blob[a:b].decode("utf-8", "surrogatepass") for a, b in pairs], dtype=str)
-    if ids is not None and ids.shape != (size,):
-        raise ValueError(f"{len(ids)} {name} for {size} rows of factors")
-    return ids
 
 
 def packed_features(
@@ -55,7 +28,7 @@ def packed_features(
         f"{name}.data": matrix.data.astype(np.float64),
         f"{name}.factors": np.asarray(learned.factors),
     }
-    tensors |= packed_ids(f"{name}.names", np.array(names, dtype=str))
+    tensors |= stored_rows.packed(f"{name}.names", np.array(names, dtype=str))
     return tensors, {name: json.dumps(rules)}
 
 
@@ -73,7 +46,7 @@ def unpacked_features(
     )
     if factors.ndim != 2 or factors.shape[1] != rank:
         raise ValueError(f"factors of {name} are {factors.shape}, not of rank {rank}")
-    names: Any = unpacked_ids(f"{name}.names", tensors, len(factors))
+    names: Any = stored_rows.unpacked(f"{name}.names", tensors, len(factors))
     matrix = scipy.sparse.csr_array((data, indices, indptr), shape=(rows, len(factors)))
     matrix.check_format()
     rules = tuple(

@@ -8,6 +8,7 @@ device; its gradient and the Gram matrix of U are sums over users, so each devic
 devices per step on V completes them.
 """
 
+import dataclasses
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -19,9 +20,10 @@ from jax.sharding import Mesh
 from mfauc_jax._core import cores, host, programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import count, size
-from mfauc_jax.data import ragged
+from mfauc_jax.data import dislikes, ragged
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import losses
+from mfauc_jax.objective.dislikes import entries
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import Reg
 from mfauc_jax.problem import Problem
@@ -41,9 +43,9 @@ class Alternating(base.Solver):
     The number of devices changes nothing but the order of sums. A fit with features uses one device.
     """
 
-    quick = True
     in_processes = True
     takes_features = True
+    takes_dislikes = True
     iterations: int = count(4, least=1, identity=False, help="T, sweeps over all of U and V")
     user_steps: int = count(2, least=1, help="conjugate-gradient steps on each u_i per sweep")
     item_steps: int = count(2, least=1, help="conjugate-gradient steps on V per sweep")
@@ -74,13 +76,15 @@ class Alternating(base.Solver):
             )
 
     def _tiling(self, problem: Problem) -> tuple[ragged.Tiling, Layout]:
-        mesh = meshes.ring(1) if problem.sides is not None else self.mesh(problem.X)
-        return _laid_out(problem.X, mesh)
+        """How the rows of X are cut, which have an entry for each positive and for each dislike."""
+        X = problem.X if problem.X.dislikes is None else dislikes.union(problem.X).X
+        return _laid_out(X, meshes.ring(1) if problem.sides is not None else self.mesh(X))
 
     def start(self, start: base.Start, key, X: Interactions, rank: int) -> Factors:
         """Of a Gaussian start the singular vectors that V leads to, and U = 0; another start as it is."""
         if not isinstance(start, base.Gaussian) or not self.passes:
             return super().start(start, key, X, rank)
+        X = dataclasses.replace(X, dislikes=None)
         tiling, layout = _laid_out(X, self.mesh(X))
         usable = X.on_host()[2] < X.num_items  # a user who has everything tells nothing
         tiles = ragged.tiles(X, tiling, usable[X.on_host()[0]], put=layout.split)
@@ -104,16 +108,19 @@ class Alternating(base.Solver):
             )
 
     def prepare(self, problem: Problem) -> Data:
-        """The rows in tiles, with the weights that a sweep reads."""
+        """The rows in tiles, with the weights that a sweep reads; a dislike has g = 0 and b = −(c − 1) b_q."""
         X, weights = problem.X, problem.weights
         self._say_if_idle(X)
         tiling, layout = self._tiling(problem)
         rows, items, _ = X.on_host()
         w, g, b = (np.asarray(a) for a in (weights.user, weights.g, weights.b))
+        in_tiles = X, g, b[items]
+        if weights.disliked is not None:
+            in_tiles = entries(X, g, b, weights.disliked)
         weight = host.total(np.bincount(items, w[rows] * g, minlength=X.num_items))
         counts = (host.total(X.num_users), X.num_items, host.total(weights.usable.shape[0]))
         return Data(
-            ragged.tiles(X, tiling, g, b[items], put=layout.split),
+            ragged.tiles(in_tiles[0], tiling, *in_tiles[1:], put=layout.split),
             *(layout.users(host.floats(a)) for a in (w, 1 / np.asarray(weights.neg_mass))),
             *(layout.items(host.floats(a)) for a in (b, weight)),
             *(layout.whole(host.floats(number)) for number in counts),
@@ -157,7 +164,7 @@ class Alternating(base.Solver):
             return state
         layout = self._tiling(problem)[1]
         put = layout.whole if jax.process_count() > 1 else jax.device_put
-        U = meshes.everybody(meshes.joined(state.factors.U, meshes.on_host(state.extra)))
+        U = host.everybody(meshes.joined(state.factors.U, meshes.on_host(state.extra)))
         U = host.padded(U, programs.user_rows(len(U)))
         factors = Factors(put(U), put(meshes.on_host(state.factors.V)))
         return base.begin(factors)._replace(iteration=put(meshes.on_host(state.iteration)))
@@ -168,7 +175,7 @@ class Alternating(base.Solver):
         if layout.mesh.size == 1:
             return state
         U, V = map(meshes.on_host, state.factors)
-        begun = self.init(problem, Factors(meshes.own(U, problem.X.num_users), V))  # pyright: ignore
+        begun = self.init(problem, Factors(host.own(U, problem.X.num_users), V))  # pyright: ignore
         return begun._replace(iteration=layout.whole(meshes.on_host(state.iteration)))
 
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:

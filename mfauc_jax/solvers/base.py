@@ -1,11 +1,11 @@
 """The interface of every solver: a start, a state, and the methods prepare, init and step."""
 
 import functools
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Key
 
 from mfauc_jax._core import host, programs
@@ -21,9 +21,7 @@ from mfauc_jax.problem import Problem
 
 SOLVERS: dict[str, Any] = {}
 STARTS: dict[str, Any] = {}
-OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}  # an XLA option: see Solver.quick
 DECIDES = ("loss", "weighting", "penalty")  # the fields of a model that solver="auto" follows from
-SMALL = 2**20  # data of fewer numbers count as small
 
 
 class Info(NamedTuple):
@@ -81,11 +79,10 @@ class Solver(Settings, registry=SOLVERS):
     """
 
     iterations: ClassVar[int] = 1  # T; each solver declares its own default
-    # whether OLDER_EMITTERS suit the step: half the compile time, and steps a tenth slower
-    quick: ClassVar[bool] = False
     in_processes: ClassVar[bool] = False  # whether several processes may share a fit
     takes_features: ClassVar[bool] = False  # whether it minimises the objective with features
     on_sphere: ClassVar[bool] = False  # whether it keeps the rows of `UnitRows` at length one
+    takes_dislikes: ClassVar[bool] = False  # whether it reads `PairWeights.disliked`
 
     def check(self, objective: Objective) -> None:
         """Raise ValueError for an objective that this solver does not minimise."""
@@ -149,6 +146,25 @@ class Solver(Settings, registry=SOLVERS):
         return state.average
 
 
+def portable_rows(factors: Factors) -> Factors:
+    """Factors as checkpoints keep them: the users of all processes, one process after the other, on every device."""
+    if jax.process_count() == 1:
+        return factors
+    everywhere = NamedSharding(Mesh(np.array(jax.devices()), ("devices",)), PartitionSpec())
+    whole = host.everybody(np.asarray(factors.U)), np.asarray(factors.V)
+    return Factors(
+        *(jax.make_array_from_callback(F.shape, everywhere, F.__getitem__) for F in whole)
+    )
+
+
+def placed_rows(factors: Factors, count: int) -> Factors:
+    """The inverse of `portable_rows`: the rows of this process's users, of whom there are `count`."""
+    if jax.process_count() == 1:
+        return factors
+    U, V = (np.asarray(F.addressable_data(0)) for F in factors)
+    return Factors(jax.device_put(host.own(U, count)), jax.device_put(V))
+
+
 def default_solver(loss: Loss, weighting: Weighting, penalty: Penalty) -> Solver:
     """Of solver="auto": alternating for the square loss, dense for softmax and unit rows, else minibatch."""
     if penalty.sphere or (isinstance(loss, Exponential) and isinstance(weighting, Log)):
@@ -188,22 +204,6 @@ def _iteration(
 run = programs.jit(_iteration)
 
 
-def runner(solver: Solver, data: Any) -> Callable[..., tuple[State, Info]]:
-    """`run`; for small data on a CPU and a solver that is `quick`, the same with a quicker compilation."""
-    numbers = sum(jax.numpy.size(leaf) for leaf in jax.tree.leaves(data))
-    cpu = jax.default_backend() == "cpu"
-    return _quick() if solver.quick and cpu and numbers < SMALL else run
-
-
-@functools.cache
-def _quick() -> Callable[..., tuple[State, Info]]:
-    try:
-        jax.jit(lambda: 0, compiler_options=OLDER_EMITTERS).lower().compile()
-    except jax.errors.JaxRuntimeError:  # a jaxlib without this option
-        return run
-    return programs.jit(_iteration, compiler_options=OLDER_EMITTERS)
-
-
 def gaussian(
     key: Key[Array, ""], num_users: int, num_items: int, rank: int, scale: float = 0.1
 ) -> Factors:
@@ -222,22 +222,33 @@ def randomised_svd(
     """U = P diag(s), V = Q from X ≈ P diag(s) Qᵀ (Halko, Martinsson, Tropp 2011).
 
     This is the authors' start for the ranking tables. It needs only products with the sparse X, on the host.
-    Columns beyond rank(X) would be zero, which is a saddle of Eq. 3, so they get a little noise.
+    Columns beyond rank(X) would be zero, which is a saddle of Eq. 3, so they get a little noise. Several processes
+    find the decomposition of all their rows, and each gets the U of its own.
     """
     m, n = X.shape
     matrix = X.to_scipy().astype(np.float64)
-    width = min(rank + oversample, m, n)
+    width = min(rank + oversample, int(host.total(m)), n)
     key_sketch, key_noise = jax.random.split(key)
     basis = matrix @ np.asarray(jax.random.normal(key_sketch, (n, width)), np.float64)
     for _ in range(power):
-        basis = np.linalg.qr(basis)[0]
-        basis = matrix @ np.linalg.qr(matrix.T @ basis)[0]
-    basis = np.linalg.qr(basis)[0]  # [m, width], spans the top of X's range
-    left, s, right = np.linalg.svd((matrix.T @ basis).T, full_matrices=False)
+        basis = _orthogonal(basis)
+        basis = matrix @ np.linalg.qr(host.total(matrix.T @ basis))[0]
+    basis = _orthogonal(basis)  # [m, width], spans the top of X's range
+    left, s, right = np.linalg.svd(host.total(matrix.T @ basis).T, full_matrices=False)
     signs = np.sign(right[np.arange(len(s)), np.abs(right).argmax(1)])  # the same on any machine
     U, V = (basis @ left * (s * signs))[:, :rank], (right.T * signs)[:, :rank]
     if U.shape[1] < rank:
         U, V = (np.pad(F, ((0, 0), (0, rank - F.shape[1]))) for F in (U, V))
-        noise = gaussian(key_noise, m, n, rank, 1e-3)
+        noise = Gaussian(1e-3).draw(key_noise, X, rank)
         return Factors(host.floats(U) + noise.U, host.floats(V) + noise.V)
     return Factors(host.floats(U), host.floats(V))
+
+
+def _orthogonal(rows: np.ndarray) -> np.ndarray:
+    """Q of the QR decomposition of the rows of all processes: this process's rows of it, from the small R of each."""
+    Q, R = np.linalg.qr(rows)
+    if jax.process_count() == 1:
+        return Q
+    sizes = host.everyone(np.int32(len(R))).ravel()
+    top = np.linalg.qr(host.everybody(R))[0]
+    return Q @ np.split(top, np.cumsum(sizes)[:-1])[jax.process_index()]

@@ -36,6 +36,11 @@ class Continuation(base.Solver):
             )
         self.inner.check(objective)
 
+    @property
+    def takes_dislikes(self) -> bool:  # pyright: ignore
+        """Whether the inner solver does."""
+        return self.inner.takes_dislikes
+
     def stages(self, objective: Objective) -> tuple[Objective, ...]:
         """Eq. 3 with each β in turn."""
         loss = objective.loss

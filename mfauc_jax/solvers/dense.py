@@ -44,6 +44,8 @@ class Data(NamedTuple):
     strata: Int[Array, "b s"]  # the usable users by falling N_i; m where there is none
     row: Int[Array, "L"]  # the place in the batch that each positive belongs to
     offset: Int[Array, "L"]  # its place among the user's positives, if there are so many
+    # the same for the dislikes of a batch; None: there are none
+    disliked: tuple[Int[Array, "D"], Int[Array, "D"]] | None = None
 
 
 class Optimisers(NamedTuple):
@@ -57,6 +59,7 @@ class Dense(base.Solver):
     """Matrix products of batches of users with all items, and any optax optimiser; any loss, φ, g, g′, unit rows."""
 
     on_sphere = True
+    takes_dislikes = True
     iterations: int = count(30, least=1, identity=False, help="T, visits of each user")
     learning_rate: float = number(
         0.02, above=0, help="α of V; U, whose rows move once per visit, has α√steps"
@@ -101,10 +104,10 @@ class Dense(base.Solver):
         order = usable[np.argsort(-lengths[usable], kind="stable")]
         order = np.pad(order, (0, b * steps - len(order)), constant_values=X.num_users)
         strata = order.reshape(b, steps)
-        width = np.append(lengths, 0)[strata].max(1)
-        row = np.repeat(np.arange(b), width)
-        offset = np.arange(len(row)) - (np.cumsum(width) - width)[row]
-        return Data(X, problem.weights, *map(host.ints, (strata, row, offset)))
+        disliked = problem.weights.disliked
+        others = None if disliked is None else _layout(strata, disliked.X.on_host()[2])
+        row, offset = _layout(strata, lengths)
+        return Data(X, problem.weights, host.ints(strata), row, offset, others)
 
     def init(self, problem: Problem, factors: Factors) -> base.State:
         """The start, with the optimisers' states for U and V."""
@@ -177,6 +180,14 @@ class Columns(NamedTuple):
         return jnp.where(items < num_items, jnp.minimum(column, self.width), self.width)
 
 
+def _layout(strata: np.ndarray, lengths: np.ndarray) -> tuple[Array, Array]:
+    """The row of a batch, and the place in that row, of each entry that a batch has room for."""
+    width = np.append(lengths, 0)[strata].max(1)
+    row = np.repeat(np.arange(len(strata)), width)
+    offset = np.arange(len(row)) - (np.cumsum(width) - width)[row]
+    return host.ints(row), host.ints(offset)
+
+
 def _mapped(objective: Objective):
     """The map from the rows that are stored to those that are scored: u/|u| on the sphere."""
     return unit_rows if isinstance(objective.reg, Sphere) else lambda rows: rows
@@ -187,11 +198,16 @@ def _batch(data: Data, users: Int[Array, "b"]) -> Batch:
     X, weights, row = data.X, data.weights, data.row
     real = users < X.num_users
     users = jnp.minimum(users, X.num_users - 1)
-    start, length = X.indptr[users], jnp.where(real, X.indptr[users + 1] - X.indptr[users], 0)
-    has = data.offset < length[row]
-    slot = jnp.where(has, start[row] + data.offset, 0)
-    items = jnp.where(has, X.indices[slot], X.num_items)
+    items, slot, has = _entries(X, users, real, row, data.offset)
     return Batch(users, weights.user[users] * real, real, row, items, weights.g[slot] * has)
+
+
+def _entries(X: Interactions, users, real, row, offset):
+    """The items of a layout, n where there is none; their places in `X.indices`; and whether they exist."""
+    start, length = X.indptr[users], jnp.where(real, X.indptr[users + 1] - X.indptr[users], 0)
+    has = offset < length[row]
+    slot = jnp.where(has, start[row] + offset, 0)
+    return jnp.where(has, X.indices[slot], X.num_items), slot, has
 
 
 def descend(
@@ -258,6 +274,10 @@ def gradients(
     seen = batch.row, columns.of(batch.items, n)
     mass = weights.neg_mass[batch.users] * (Q / n)
     scores = slopes.Scores(S, column_weight, mass, seen, s_pos)
+    if weights.disliked is not None and data.disliked is not None:
+        D, (rows_of, offset) = weights.disliked.X, data.disliked
+        rejected = _entries(D, batch.users, batch.real, rows_of, offset)[0]
+        scores = scores._replace(disliked=(rows_of, columns.of(rejected, n)))
     G, scale, at_pos = slopes.of_scores(objective, scores, positives, batch, weights)
     if touched is None:  # G is 0 at the positives, so theirs fit into it
         share = at_pos / jnp.where(scale == 0, 1.0, scale)[row]

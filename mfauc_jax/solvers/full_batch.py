@@ -22,6 +22,7 @@ class FullBatch(base.Solver):
     """L-BFGS on the exact objective over all pairs; any loss, any φ, and unit rows, which are u/|u| of free rows."""
 
     on_sphere = True
+    takes_dislikes = True
     iterations: int = count(
         150, least=1, identity=False, help="T, search directions, each with its line search"
     )

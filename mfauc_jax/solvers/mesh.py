@@ -111,22 +111,3 @@ def joined(values: Any, counts: np.ndarray) -> np.ndarray:
 
 def _place(part: tuple[int, np.ndarray]) -> int:
     return part[0]
-
-
-def everybody(local: np.ndarray) -> np.ndarray:
-    """The rows of all processes, one process after the other, on the host of each."""
-    if jax.process_count() == 1:
-        return local
-    sizes = host.everyone(np.int32(len(local))).ravel()
-    padded = np.zeros((int(sizes.max()), *local.shape[1:]), local.dtype)
-    padded[: len(local)] = local
-    gathered = host.everyone(padded)
-    return np.concatenate([part[:size] for part, size in zip(gathered, sizes, strict=True)])
-
-
-def own(whole: np.ndarray, count: int) -> np.ndarray:
-    """The inverse of `everybody`: this process's rows, of which there are `count`."""
-    if jax.process_count() == 1:
-        return whole[:count]
-    first = int(host.everyone(np.int32(count)).ravel()[: jax.process_index()].sum())
-    return whole[first : first + count]

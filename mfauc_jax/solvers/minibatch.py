@@ -96,7 +96,7 @@ class Sampled(base.Solver, listed=False):
     batch: int | None = size(
         None,
         optional=True,
-        help="users per batch; None: 128, or more if there are many users and items",
+        help="users per batch; None: 128, or more if there are many users and items, or blocks",
     )
     num_pos: int = size(10, help="positives drawn per user")
     num_neg: int = size(20, help="negatives drawn per user")
@@ -128,6 +128,8 @@ def _memory(solver: Sampled, factors: Factors) -> tuple:
 
 class Minibatch(Sampled):
     """θ′ over batches of users, any optax optimiser on the touched rows; any loss, φ, g, g′."""
+
+    takes_dislikes = True
 
     def prepare(self, problem: Problem) -> Data:
         """X, its weights, and the expected number of draws of each item."""
@@ -173,6 +175,10 @@ def expected_draws(
     share = (np.asarray(weights.user) > 0) / np.asarray(weights.neg_mass, np.float64)
     as_pos = np.bincount(items, g, minlength=X.num_items)
     as_neg = b * (share.sum() - np.bincount(items, share[rows], minlength=X.num_items))
+    if weights.disliked is not None:
+        rows, items, _ = weights.disliked.X.on_host()
+        extra = (float(weights.disliked.factor) - 1) * b[items]
+        as_neg = as_neg + np.bincount(items, share[rows] * extra, minlength=X.num_items)
     return host.floats(num_pos * as_pos + num_neg * as_neg)
 
 
@@ -218,25 +224,53 @@ def descend(
         item_scale: what the sum of the users' risks is multiplied by to give n θ.
     """
     (factors, (user_state, item_state), place), users = tables, sample.users
-    sample = sample._replace(user_weight=sample.user_weight * real)
     u, v = factors.U[users], (factors.V[sample.pos], factors.V[sample.neg])
+    du, dv = slopes(objective, u, v, sample, real, ridge, item_scale)
+    U, user_state = touch(optimiser, factors.U, user_state, users, u, du, real)
+    V, item_state, place = move_items(optimiser, factors.V, item_state, dv, place)
+    return Tables(Factors(U, V), (user_state, item_state), place)
+
+
+class ItemSlopes(NamedTuple):
+    """The drawn items of a batch, their rows, and the gradient of each draw."""
+
+    items: Int[Array, "draws"]
+    rows: Float[Array, "draws k"]
+    slope: Float[Array, "draws k"]
+
+
+def slopes(
+    objective: Objective,
+    u: Float[Array, "b k"],
+    v: tuple[Float[Array, "b P k"], Float[Array, "b Q k"]],
+    sample: sampling.Sample,
+    real: Bool[Array, "b"],
+    ridge: tuple[Float[Array, "b"], Float[Array, "b P_plus_Q"]],
+    item_scale: Any,
+) -> tuple[Float[Array, "b k"], ItemSlopes]:
+    """The gradients of the users' rows `u` and of the drawn items' rows `v`; see `descend`."""
+    sample = sample._replace(user_weight=sample.user_weight * real)
 
     def batch_risk(u, v):  # Σ_i w_i risk_i, as a function of the gathered rows
-        return equation.risk_of_rows(objective, u, v[0], v[1], sample) * users.shape[0]
+        return equation.risk_of_rows(objective, u, v[0], v[1], sample) * u.shape[0]
 
     du, dv = jax.grad(batch_risk, (0, 1))(u, v)
     du = du + (ridge[0] * real)[:, None] * u
-    U, user_state = touch(optimiser, factors.U, user_state, users, u, du, real)
     items, rows, slope = (jnp.concatenate(both, 1) for both in ((sample.pos, sample.neg), v, dv))
     slope = slope * item_scale + (ridge[1] * real[:, None])[:, :, None] * rows
-    items, rows, slope = (a.reshape(-1, *a.shape[2:]) for a in (items, rows, slope))
+    return du, ItemSlopes(*(a.reshape(-1, *a.shape[2:]) for a in (items, rows, slope)))
+
+
+def move_items(optimiser, V, memory, drawn: ItemSlopes, place):
+    """One step of the optimiser on the drawn items' rows of V; also their memory and `place` after it."""
+    items, rows, slope = drawn
     if len(items) >= len(place):  # then one pass over the whole table is cheaper
-        sums = jnp.zeros_like(factors.V).at[items].add(slope)
-        V, item_state = _sweep(optimiser, factors.V, item_state, items, sums)
+        sums = jnp.zeros_like(V).at[items].add(slope)
+        V, memory = sweep(optimiser, V, memory, items, sums)
     else:
         sums, place = sum_repeats(items, slope, place)
-        V, item_state = touch(optimiser, factors.V, item_state, items, rows, sums)
-    return Tables(Factors(U, V), (user_state, item_state), place)
+        V, memory = touch(optimiser, V, memory, items, rows, sums)
+    return V, memory, place
 
 
 def sum_repeats(items: Int[Array, "d"], slopes: Float[Array, "d k"], place: Int[Array, "n"]):
@@ -268,7 +302,7 @@ def touch(optimiser, table, memory, index, rows, gradient, real=None):
     return put(table, rows + updates), jax.tree.map(put, memory, after)
 
 
-def _sweep(optimiser, table, memory, index, gradient):
+def sweep(optimiser, table, memory, index, gradient):
     """As `touch`, but with the gradient of the whole table; rows that are not in `index` stay as they are."""
     touched = jnp.zeros(table.shape[0], bool).at[index].set(True)[:, None]
 

@@ -1,7 +1,7 @@
 """Algorithm 1: max(m, n) steps per iteration, each moving one u_i and one v_j, in one `lax.scan`.
 
 This is the reading of docs/derivations.md#algorithm-1. The paper's text and the authors' code differ from it in the
-ways that the fields of `Sequential` name. All samples of an iteration are drawn in one batch before its scan.
+ways that the fields of `Sequential` name. The samples of `CHUNK` steps are drawn together, before those steps.
 """
 
 from typing import NamedTuple
@@ -20,6 +20,8 @@ from mfauc_jax.objective.weights import PairWeights
 from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import averaging, base
 from mfauc_jax.solvers.averaging import Averaging
+
+CHUNK = 256  # the samples of so many steps are in memory
 
 
 def _unit(gradient, rows):
@@ -81,32 +83,27 @@ class Sequential(base.Solver):
         """X, its weights and its transpose."""
         return Data(problem.X, problem.weights, problem.X.transpose())
 
+    def item_risk(self, objective, v, factors: Factors, sample):
+        """What ∂v_j is the gradient of, without the penalty: `equation.item_risk`."""
+        return equation.item_risk(objective, v, factors, sample)
+
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
         """One iteration in the paper's sense: max(m, n) steps."""
         (m, n), weights = data.X.shape, data.weights
         steps = max(m, n)
         key_order, key_users, key_items = jax.random.split(key, 3)
         users, items = _orders(self, key_order, data, steps)
-        size = self.num_items
-        for_users = sampling.uniform(key_users, data.X, weights, users, size, size)
-
-        columns = data.columns if self.stratified else None
-        for_items = sampling.for_items(
-            key_items, data.X, weights, items, self.num_users, size, columns
-        )
+        size, columns = self.num_items, data.columns if self.stratified else None
+        scale = size / max(size - 1, 1)  # that of `sampling.uniform`
         by_user, by_item = by_row(objective.reg, m, n)
         spread = jnp.broadcast_to(objective.spread, (m,))
 
         def user_part(u, V, i, pos, neg, g_pos, g_neg, weight):
-            risk = equation.user_risk(
-                objective, u, V[pos], V[neg], g_pos, g_neg, spread[i], for_users.spread_scale
-            )
+            risk = equation.user_risk(objective, u, V[pos], V[neg], g_pos, g_neg, spread[i], scale)
             return (weight * risk + 0.5 * by_user[i] * (u @ u)) / m
 
         def item_part(v, factors, j, sample):
-            return (
-                equation.item_risk(objective, v, factors, sample) + 0.5 * by_item[j] * (v @ v) / n
-            )
+            return self.item_risk(objective, v, factors, sample) + 0.5 * by_item[j] * (v @ v) / n
 
         def move(row, gradient, rows):
             row = row - self.learning_rate * RULES[self.step_rule](gradient, rows)
@@ -115,22 +112,27 @@ class Sequential(base.Solver):
             return row * jnp.minimum(1.0, self.max_norm / jnp.maximum(jnp.linalg.norm(row), 1e-12))
 
         def one(factors, drawn):
-            i, j, user_draws, item_sample = drawn
+            i, j, real, user_draws, item_sample = drawn
             U, V = factors
             u = move(U[i], jax.grad(user_part)(U[i], V, i, *user_draws), m)
-            U_new = U.at[i].set(u)
+            U_new = U.at[jnp.where(real, i, m)].set(u, mode="drop")
             seen = Factors(U_new if self.new_user else U, V)
             v = move(V[j], jax.grad(item_part)(V[j], seen, j, item_sample), n)
-            return Factors(U_new, V.at[j].set(v)), None
+            return Factors(U_new, V.at[jnp.where(real, j, n)].set(v, mode="drop")), None
 
-        draws_of_users = (
-            for_users.pos,
-            for_users.neg,
-            for_users.g_pos,
-            for_users.g_neg,
-            for_users.user_weight,
-        )
-        factors, _ = jax.lax.scan(one, state.factors, (users, items, draws_of_users, for_items))
+        def chunk(factors, turn):
+            first, users, items, real = turn
+            drawn = sampling.uniform(key_users, data.X, weights, users, size, size, first)
+            of_users = drawn.pos, drawn.neg, drawn.g_pos, drawn.g_neg, drawn.user_weight
+            of_items = sampling.for_items(
+                key_items, data.X, weights, items, self.num_users, size, columns, first
+            )
+            return jax.lax.scan(one, factors, (users, items, real, of_users, of_items))
+
+        length = min(steps, CHUNK)
+        place = jnp.arange(-(-steps // length) * length).reshape(-1, length)
+        turns = place[:, 0], users[place % steps], items[place % steps], place < steps
+        factors, _ = jax.lax.scan(chunk, state.factors, turns)
         iteration = state.iteration + 1
         mean = averaging.update(self.average, state.average, factors, iteration)
         return base.State(factors, mean, iteration), base.change(state.factors, factors)

@@ -13,7 +13,9 @@ import numpy as np
 
 from mfauc_jax import distributed
 from mfauc_jax._core import digests, host
+from mfauc_jax.data import ids
 from mfauc_jax.data.interactions import Interactions
+from mfauc_jax.evaluation import counts as counting
 from mfauc_jax.solvers.base import Solver
 from mfauc_jax.training.checkpoints import Checkpoints
 from mfauc_jax.training.watch import Watch
@@ -54,6 +56,11 @@ def prepared(prepare: Callable[[], tuple[T, dict[str, Any]]]) -> T:
     return result  # pyright: ignore
 
 
+def first(act: Callable[[], None]) -> None:
+    """Call `act` in process 0; the others wait for it, and an error of it is raised in all of them."""
+    prepared(lambda: (act() if jax.process_index() == 0 else None, {}))
+
+
 def _check_devices() -> None:
     """Raise ValueError, in every process, unless all have equally many devices; they could not communicate."""
     owners = [device.process_index for device in jax.devices()]
@@ -71,14 +78,14 @@ def ready(
     validation: Any = None,
     watch: Any = None,
     checkpoints: Any = None,
-) -> tuple[Interactions, Checkpoints | None]:
-    """The data and the checkpoints of a fit, checked, and agreed upon by all processes.
+) -> tuple[Interactions, Any, Checkpoints | None]:
+    """The data, the held-out data and the checkpoints of a fit, checked, and agreed upon by all processes.
 
     Args:
         describe: the settings of the model, as from `describe(identity=True)`.
         solver: the solver of the fit.
         X: the positives of this process's users, in any form that `Interactions.of` reads.
-        validation: held-out positives, or None.
+        validation: held-out positives of the same users, or None.
         watch: a Watch, or None.
         checkpoints: a `Checkpoints`, a folder, or None.
     """
@@ -89,15 +96,19 @@ def ready(
         kept: Any = checkpoints
         if kept is not None and not isinstance(kept, Checkpoints):
             kept = Checkpoints(kept)
-        data, facts = Interactions.of(X), {}
+        data, held_out, facts = Interactions.of(X), validation, {}
         if jax.process_count() > 1:
             facts = describe() | _facts(solver, data, kept)
             facts |= {"watch": watch and watch.describe(), "validation": validation is not None}
-        return (data, kept), facts
+            if validation is not None:
+                held_out = counting.check_split(
+                    data, ids.over(validation, data, "skip"), *data.shape
+                )[1]
+        return (data, held_out, kept), facts
 
-    data, kept = prepared(prepare)
+    data, held_out, kept = prepared(prepare)
     check_users(data)
-    return data, kept
+    return data, held_out, kept
 
 
 def _facts(solver: Solver, X: Interactions, checkpoints: Checkpoints | None) -> dict[str, Any]:
@@ -115,6 +126,7 @@ def _facts(solver: Solver, X: Interactions, checkpoints: Checkpoints | None) -> 
         "item ids": item_ids,
         "user ids": X.user_ids is not None,
         "confidence": X.confidence is not None,
+        "dislikes": X.dislikes is not None,
         "checkpoints": None if checkpoints is None else checkpoints.describe(),
         "library version": host.library_version(),
         "jax version": jax.__version__,
@@ -159,6 +171,17 @@ def check_users(X: Interactions) -> None:
         raise ValueError(
             f"{int((times > 1).sum())} users{named} are in processes {' and '.join(holders)}: each user must be in "
             "one process only"
+        )
+
+
+def check_items(V: Any) -> None:
+    """Raise ValueError in every process if their items do not all start from the same factors."""
+    if jax.process_count() == 1:
+        return
+    found = host.everyone(digests.array(V))
+    if (found != found[0]).any():
+        raise ValueError(
+            "the processes start from different item factors: a Start must draw the same V in every process"
         )
 
 

@@ -145,6 +145,8 @@ def score(
         at_once: fits per program; None: as many as memory allows.
     """
     models = [model.with_params(**point) for point in points]
+    if jax.process_count() > 1:
+        return [_scored(*pair, split, criterion) for pair in zip(models, points, strict=True)]
     train = dataclasses.replace(split.train, row_bits=X.row_bits)
     first = models[0].problem(train)
     problems = [first, *(m.problem(train, first.weights) for m in models[1:])]
@@ -193,6 +195,27 @@ def score(
             record[named] = float(exact.value(finals[p], factors, plan))
         records.append(record)
     return records
+
+
+def _scored(
+    model: Any, point: dict[str, Any], split: Split, criterion: str | Callable
+) -> dict[str, Any]:
+    """The record of one point that several processes fit together."""
+    named = formulas.name_of(criterion)
+    record: dict[str, Any] = {**point, "diverged": False, named: math.nan}
+    try:
+        model.fit(split.train, progress=False)
+    except ArithmeticError:  # in every process
+        return record | {"diverged": True}
+    if host.total(split.test.nnz):
+        wanted = "auc" if criterion == "objective" else criterion
+        record |= metrics.scores(model.factors_, split.train, split.test, wanted)
+    if criterion == "objective":
+        problem = model.problem(split.train)
+        final = model.chosen_solver.stages(problem.objective)[-1]
+        plan = exact.plan(final, split.train, problem.weights)
+        record[named] = exact.value_of_all(final, model.factors_, plan)
+    return record
 
 
 def _shape(step: Any) -> Any:

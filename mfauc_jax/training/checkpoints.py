@@ -39,7 +39,11 @@ class Checkpoints(Settings):
 
 
 def identity_of(
-    settings: dict[str, Any], solver: Solver, problem: Problem, watcher: Watcher | None
+    settings: dict[str, Any],
+    solver: Solver,
+    problem: Problem,
+    watcher: Watcher | None,
+    order: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """What makes a fit the same fit when it is resumed; the layout over devices and processes does not.
 
@@ -48,6 +52,7 @@ def identity_of(
         solver: the solver of the fit.
         problem: the data in the solver's order, and the objective.
         watcher: what the fit watches, if anything.
+        order: the solver's order of the users, as from `Solver.order`.
     """
     X = problem.X
     sizes = {"users": int(host.total(X.num_users)), "positives": int(host.total(X.nnz))}
@@ -57,7 +62,7 @@ def identity_of(
         own["iterations"] = solver.iterations
     if problem.sides is not None:
         own["features"] = [None if side is None else side.digest() for side in problem.sides]
-    return own | (watcher.identity() if watcher else {"watch": None, "validation": None})
+    return own | (watcher.identity(order) if watcher else {"watch": None, "validation": None})
 
 
 class Kept(NamedTuple):
@@ -114,7 +119,7 @@ class States:
         Args:
             like: a state of the same structure, shapes and placement.
             iterations: T of the fit.
-            best_like: factors of the shape of the best ones, in the caller's order.
+            best_like: factors of the shape and placement of the best ones.
         """
         steps, damage = sorted(self._manager.all_steps(), reverse=True), ""
         for iteration in steps:

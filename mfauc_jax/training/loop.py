@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jaxtyping import Array, Key
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
+from mfauc_jax._core import host
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import base
@@ -53,7 +54,7 @@ def fit(
     states: States | None = None,
     callbacks: Iterable[Callable[[int, Factors, dict], Any]] = (),
     progress: bool | None = None,
-    restored: Callable[[Factors], Factors] = lambda factors: factors,
+    order: np.ndarray | None = None,
 ) -> Fitted:
     """Run a solver on a problem, starting from `factors`.
 
@@ -72,31 +73,45 @@ def fit(
             every process. A fit that is resumed where a callback stopped it asks the callbacks about that iteration
             again.
         progress: whether to show a progress bar; None: on a terminal only.
-        restored: puts the rows of the solver's factors into the caller's order.
+        order: the caller's row of each user of the problem, [m]; None: the same order.
     """
+
+    def restored(factors: Factors) -> Factors:  # the users in the caller's order
+        return factors if order is None else factors._replace(U=factors.U[np.argsort(order)])
+
+    def ordered(factors: Factors) -> Factors:  # its inverse
+        return factors if order is None else factors._replace(U=factors.U[order])
+
+    agreement.check_items(factors.V)
     iterations = solver.iterations if iterations is None else iterations
     stages = [
         solver.seen_by_step(problem.minimising(objective))
         for objective in solver.stages(problem.objective)
     ]
     kept = Kept(solver.init(problem, factors), [], watcher.seen if watcher else None)
-    like = solver.portable(problem, kept.state) if states else kept.state
-    found = states.latest(like, iterations, factors) if states else None
+    found = None
+    if states:
+        like = solver.portable(problem, kept.state)
+        found = states.latest(like, iterations, base.portable_rows(factors))
     resumed = found is not None
     if found is not None:
         kept = found._replace(state=solver.placed(problem, found.state))
         if watcher and found.seen is not None:
-            watcher.seen = found.seen
+            best = found.seen.best and restored(base.placed_rows(found.seen.best, len(factors.U)))
+            watcher.seen = found.seen._replace(best=best)
+            kept = kept._replace(seen=watcher.seen)
     callbacks = list(callbacks)
     called = agreement.anyone(bool(callbacks))
     data = solver.prepare(problem)
-    run = base.runner(solver, data)
 
     def read(state: base.State) -> Factors:
         return restored(solver.read(state, factors))
 
     def portable(stopped: str | None) -> Kept:
-        return kept._replace(state=solver.portable(problem, kept.state), stopped=stopped)
+        seen = kept.seen
+        if seen is not None and seen.best is not None:
+            seen = seen._replace(best=base.portable_rows(ordered(seen.best)))
+        return Kept(solver.portable(problem, kept.state), kept.history, seen, stopped)
 
     def verdict(averaged: Callable[[], Factors], call: bool) -> str | None:
         """Why the fit ends here, in any process, or None."""
@@ -122,7 +137,7 @@ def fit(
                 stopped = agreement.reason(functools.partial(verdict, averaged, call))
             for s in range(done, iterations if stopped is None else done):
                 objective = stages[base.stage(s, iterations, len(stages))]
-                state, info = run(solver, objective, key, kept.state, data)
+                state, info = base.run(solver, objective, key, kept.state, data)
                 averaged = functools.cache(functools.partial(read, state))
                 record = {"iteration": s + 1, "step_size": float(info.step_size)}
                 record |= watcher.record(averaged, s + 1, iterations) if watcher else {}
@@ -162,8 +177,8 @@ def fit(
 def _warn_if_collapsed(factors: Factors, problem: Problem) -> None:
     """Warn if every score is next to zero, where the losses want margins of one: then no list means anything."""
     U, V = map(np.asarray, factors)
-    largest = [max(float(F.max(initial=0)), -float(F.min(initial=0))) for F in (U, V)]
-    largest = V.shape[1] * largest[0] * largest[1]  # no score exceeds it
+    ends = [max(float(F.max(initial=0)), -float(F.min(initial=0))) for F in (U, V)]
+    largest = V.shape[1] * float(host.everyone(np.array(ends)).max(0).prod())  # bounds all scores
     if largest < COLLAPSED:
         cause = "the penalty" if problem.rules is None else repr(problem.rules[1])
         warnings.warn(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mfauc_jax._core import atomic, digests
+from mfauc_jax.evaluation import latex
 
 MINIMISED = ("objective",)  # of every other criterion the largest wins
 
@@ -93,6 +94,29 @@ class Selection:
         widths = [max(len(line[c]) for line in lines) for c in range(len(heads))]
         text = ["  ".join(x.rjust(w) for x, w in zip(line, widths, strict=True)) for line in lines]
         return "\n".join(text)
+
+    def to_latex(self, *, digits: int = 4, caption: str = "", label: str = "") -> str:
+        r"""The means as a LaTeX table with booktabs, best first and in bold; with a caption or label it floats.
+
+        Args:
+            digits: decimals of the mean and its standard deviation over the splits.
+            caption: plain text; none if empty.
+            label: the name for \ref; none if empty.
+        """
+        names, sign = list(self.points[0]), -1 if self.criterion in MINIMISED else 1
+        rows = sorted(self.means(), key=lambda r: (math.isnan(r["mean"]), -sign * r["mean"]))
+        best = round(rows[0]["mean"], digits)
+        cells = [
+            [
+                *(latex.escape(_short(row[name])) for name in names),
+                latex.marked(row["mean"], best=round(row["mean"], digits) == best, digits=digits),
+                latex.number(row["sd"], digits),
+                str(row["splits"]),
+            ]
+            for row in rows
+        ]
+        heads = [*(NAMES.get(name, name) for name in names), self.criterion, "± sd", "splits"]
+        return latex.tabular(heads, cells, text_columns=len(names), caption=caption, label=label)
 
     def draw(self, path: str | os.PathLike, x: str | None = None, y: str | None = None) -> None:
         """Draw a heat map of the mean criterion over two hyper-parameters, with the winner marked.

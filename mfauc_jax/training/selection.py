@@ -17,9 +17,9 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Array, Key
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
-from mfauc_jax._core import registry
+from mfauc_jax._core import host, registry
 from mfauc_jax._core.settings import Settings
 from mfauc_jax.data import splits as splitting
 from mfauc_jax.data.digest import digest
@@ -47,7 +47,8 @@ def select(
     """Fit every point of the grid on every split and choose by the mean of the criterion.
 
     Each fit is `model.fit(train)` with the values of the point, with the same start and random stream (`model.seed`),
-    and without an early stop.
+    and without an early stop. Several processes, each with its own users, fit the points one after the other; their
+    random splits are other ones than those of one process.
 
     Args:
         key: for the random splits; an integer is a seed.
@@ -66,6 +67,8 @@ def select(
     """
     X, points = Interactions.of(X), grid_points(model, grid)
     key = jax.random.key(key) if isinstance(key, int) else key
+    if folder and jax.process_count() > 1:
+        folder = os.path.join(folder, f"process-{jax.process_index()}-of-{jax.process_count()}")
     parts = _splits(key, X, splits, per_user, folds)
     groups = _by_program(model, points)
     cells = [(number, split, group) for number, split in enumerate(parts) for group in groups]
@@ -86,7 +89,8 @@ def select(
     hide = not sys.stderr.isatty() if progress is None else not progress
     for place, (number, split, group) in enumerate(tqdm(cells, desc="select", disable=hide)):
         records = finished.read(place)
-        if records is None:
+        everywhere = host.everyone(np.int32(records is not None)).all()
+        if records is None or not everywhere:
             records = batched.score(model, group, X, split, criterion, at_once=at_once)
             records = [{"split": number, **record} for record in records]
             finished.write(place, records)
@@ -255,6 +259,8 @@ def grid_points(model: Any, grid: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _splits(key, X, splits, per_user, folds) -> list[Split]:
+    if jax.process_count() > 1:
+        key = jax.random.fold_in(key, jax.process_index())
     if folds is not None:
         return list(splitting.k_fold(key, X, folds))
     if not isinstance(splits, int):

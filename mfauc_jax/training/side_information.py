@@ -98,6 +98,8 @@ def arranged(solver: Solver, X: Interactions, item_features: Any, user_features:
         raise ValueError(
             f"the solver {solver.name} takes no features: use the square loss with solver='alternating'"
         )
+    if X.dislikes is not None:
+        raise ValueError("a fit takes dislikes or features, not both: leave one out")
     m, n = X.shape
     (items, item_ids), (users, user_ids) = (
         _aligned(features_, names, size, kind)

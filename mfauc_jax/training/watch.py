@@ -5,7 +5,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from mfauc_jax._core.factors import Factors
@@ -16,8 +15,6 @@ from mfauc_jax.data.digest import digest
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation import formulas, metrics
 from mfauc_jax.objective import exact
-from mfauc_jax.objective.equation import Objective
-from mfauc_jax.objective.sides import Sides
 from mfauc_jax.problem import Problem
 from mfauc_jax.solvers.base import Solver
 
@@ -66,7 +63,7 @@ class Watcher:
     def __init__(
         self,
         watch: Watch,
-        objective: Callable[[Factors], Any] | None = None,
+        objective: Callable[[Factors], float] | None = None,
         metrics: Callable[[Factors], dict[str, float]] | None = None,
         held_out: Interactions | None = None,
     ):
@@ -93,7 +90,8 @@ class Watcher:
     ) -> "Watcher | None":
         """The watcher of a fit to X, with held-out positives for validation; None if nothing is recorded.
 
-        `problem()` is called only if the exact objective is recorded, which needs it.
+        `problem()` is called only if the exact objective is recorded, which needs it. In several processes X and
+        `validation` are of this process's users, and the records are of the users of all processes.
         """
         if watch.patience is not None and validation is None:
             raise ValueError(
@@ -101,25 +99,27 @@ class Watcher:
             )
         if not watch.objective_every and validation is None:
             return None
-        if jax.process_count() > 1:
-            raise ValueError(
-                "record_every, tolerance and validation need every user, and this process holds "
-                "its own only: leave them out, and evaluate what fit returns"
-            )
         theta = measured = held_out = None
         if watch.objective_every:
             assembled = problem()
             objective = solver.stages(assembled.objective)[-1]
             plan = exact.plan(objective, X, assembled.weights)
-            theta = partial(_theta, objective, plan, assembled.sides)
+            theta = partial(exact.value_of_all, objective, data=plan)
+            if assembled.sides is not None:
+                theta = partial(assembled.sides.value, objective, plan=plan)
         if validation is not None:
             held_out = ids.over(validation, X, unknown="skip")
             measured = partial(_metrics, X, held_out, watch.metric)
         return cls(watch, theta, measured, held_out)
 
-    def identity(self) -> dict[str, Any]:
-        """What a resumed fit must watch alike: the settings, and a digest of the held-out positives."""
-        held_out = None if self._held_out is None else digest(self._held_out)
+    def identity(self, order: np.ndarray | None = None) -> dict[str, Any]:
+        """What a resumed fit must watch alike: the settings, and a digest of the held-out positives.
+
+        `order` is that of the solver's users; with it the digest is the same in any number of processes.
+        """
+        held_out = self._held_out
+        if held_out is not None:
+            held_out = digest(held_out if order is None else held_out.take(order))
         return {"watch": self.watch.describe(identity=True), "validation": held_out}
 
     def record(self, factors: Callable[[], Factors], iteration: int, last: int) -> dict[str, float]:
@@ -127,7 +127,7 @@ class Watcher:
         watch, values = self.watch, {}
         every = watch.objective_every
         if self.objective and every and (iteration % every == 0 or iteration == last):
-            values["objective"] = float(self.objective(factors()))
+            values["objective"] = self.objective(factors())
         if self.metrics and (iteration % watch.validate_every == 0 or iteration == last):
             values |= {k: float(v) for k, v in self.metrics(factors()).items() if np.ndim(v) == 0}
         return values
@@ -156,12 +156,6 @@ class Watcher:
             return False
         now, before = records[-WINDOW:], records[-2 * WINDOW : -WINDOW]
         return abs(float(np.mean(now)) - float(np.mean(before))) < self.watch.tolerance
-
-
-def _theta(objective: Objective, plan: exact.Plan, sides: Sides | None, factors: Factors) -> Any:
-    if sides is None:
-        return exact.value(objective, factors, plan)
-    return sides.value(objective, factors, plan)
 
 
 def _metrics(

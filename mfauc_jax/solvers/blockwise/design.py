@@ -1,13 +1,13 @@
 """Random blocks with about equally many positives: shuffle within strata, then deal like cards.
 
-Items (or users), sorted by their number of positives, are cut into strata of at least 4d. Each stratum is shuffled and
-dealt to the d blocks in turn, so every block gets an equal share of the popular and of the rare. On MovieLens-1M the
-fullest of 16 × 16 blocks holds at most 1.15 times the mean; without strata it holds 1.33 times the mean.
+Items (or users), sorted by their number of positives, are cut into strata of 4d. Each stratum is shuffled and dealt to
+the d blocks in turn, so every block gets an equal share of the popular and of the rare. On MovieLens-1M the fullest of
+16 × 16 blocks holds at most 1.15 times the mean; without strata it holds 1.33 times the mean.
 
 Two items are in the same one of the d blocks with a probability that follows from the design:
 
-    different strata        1/d
-    one stratum of s items  (s/d − 1)/(s − 1)
+    different strata              1/d
+    one stratum of s = 4d items   (s/d − 1)/(s − 1) = 3/(4d − 1)
 
 So a pair in one block has the weight d, or d (s − 1)/(s − d), and the mean over assignments is the sum over all pairs
 (Horvitz and Thompson; docs/derivations.md#blocks).
@@ -16,49 +16,59 @@ So a pair in one block has the weight d, or d (s − 1)/(s − d), and the mean 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Int, Key
 
 from mfauc_jax._core import draws, host, programs
 
-PER_BLOCK = 4  # least number of items of a stratum per block, except in tiny catalogues
+PER_BLOCK = 4  # number of items of a stratum per block
 
 
-def strata(counts: np.ndarray, blocks: int) -> np.ndarray:
-    """The stratum of each item, the most popular items in stratum 0; each has 4d items, the last also the rest.
+def stratum_size(blocks: int) -> int:
+    """s = 4d; one block needs no strata."""
+    return PER_BLOCK * blocks if blocks > 1 else 1
+
+
+def padded(count: int, blocks: int) -> int:
+    """The number of rows that are dealt: `count` and padding, so that all strata are full."""
+    size = stratum_size(blocks)
+    return -(-count // size) * size
+
+
+def ranked(counts: np.ndarray, blocks: int) -> Int[np.ndarray, "padded"]:
+    """The rows by falling number of positives, padding last: the strata are runs of `stratum_size`.
 
     Args:
         counts: number of positives of each item (or user), [n].
         blocks: d ≥ 1.
     """
-    size = PER_BLOCK * blocks
-    rank = np.empty(len(counts), np.int64)
-    rank[np.argsort(-np.asarray(counts), kind="stable")] = np.arange(len(counts))
-    return np.minimum(rank // size, max(len(counts) // size - 1, 0)).astype(np.int32)
+    counts = np.asarray(counts)
+    full = np.full(padded(len(counts), blocks), -1, np.int64)
+    full[: len(counts)] = counts
+    return np.argsort(-full, kind="stable").astype(np.int32)
 
 
-def assign(key: Key[Array, ""], stratum: Int[Array, "n"], blocks: int) -> Int[Array, "n"]:
-    """The block of each item, in range(d): a shuffle within every stratum, another one per key."""
-    n = stratum.shape[0]
-    order = jnp.lexsort((draws.words(key, (n,)), stratum))
-    return jnp.zeros(n, jnp.int32).at[order].set(jnp.arange(n, dtype=jnp.int32) % blocks)
+def dealt(key: Key[Array, ""], ranked: Int[Array, "n"], blocks: int) -> Int[Array, "d n_over_d"]:
+    """The rows of each block, from the most to the least popular: a shuffle within every stratum, another per key."""
+    strata = ranked.reshape(-1, stratum_size(blocks))
+    order = jnp.argsort(draws.words(key, strata.shape), axis=1)
+    return jnp.take_along_axis(strata, order, 1).reshape(-1, blocks).T
 
 
-def together(stratum: np.ndarray, blocks: int) -> Float[np.ndarray, "S"]:
-    """(s − 1)/(s − d) per stratum: the weight of a pair within it relative to a pair from two strata.
-
-    The sizes s of the strata must be multiples of d.
-    """
-    size = np.bincount(stratum).astype(np.float64)
-    return (size - 1) / (size - blocks) if blocks > 1 else np.ones_like(size)
+def together(blocks: int) -> float:
+    """(s − 1)/(s − d): the weight of a pair within a stratum relative to a pair from two strata."""
+    size = stratum_size(blocks)
+    return (size - 1) / (size - blocks) if blocks > 1 else 1.0
 
 
 def deal(key: Key[Array, ""], counts: np.ndarray, blocks: int) -> np.ndarray:
     """The users block by block, [m]: first the `sizes(m, d)[0]` users of block 0, in ascending order, and so on."""
-    block = _assign(key, host.ints(strata(counts, blocks)), blocks=blocks)
-    return np.argsort(np.asarray(block), kind="stable")
+    by_block = np.asarray(_dealt(key, host.ints(ranked(counts, blocks)), blocks=blocks))
+    order = by_block.T.reshape(-1)
+    order = order[order < len(counts)]  # without padding, dealt in turn again
+    return np.concatenate([np.sort(order[block::blocks]) for block in range(blocks)])
 
 
-_assign = programs.jit(assign, static_argnames="blocks")
+_dealt = programs.jit(dealt, static_argnames="blocks")
 
 
 def sizes(count: int, blocks: int) -> np.ndarray:

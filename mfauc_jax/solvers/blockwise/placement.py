@@ -35,14 +35,17 @@ class Users(NamedTuple):
     weight: Float[Array, "d u"]  # w_i; 0 for users who are not usable, and for padding
     reg: Float[Array, "d u"] | None  # λ_i; None: the same for all users
     spread: Float[Array, "d u"] | None  # σ_i − 1; None: the same for all users
+    ranked: Int[
+        Array, "d u"
+    ]  # the users of the home block by number of positives, see `design.ranked`
 
 
 class Items(NamedTuple):
-    """The vectors over all items that every device has, padded to a multiple of d."""
+    """The vectors over all items that every device has, padded to full strata."""
 
     b: Float[Array, "n"]  # 0 for padding, which is drawn but has no weight
+    ranked: Int[Array, "n"]  # see `design.ranked`
     stratum: Int[Array, "n"]
-    together: Float[Array, "S"]  # see `design.together`
     reg: Float[Array, "n"] | None  # λ_j; None: the same for all items
 
 
@@ -88,7 +91,7 @@ class Rows:
         count, me = jax.process_count(), jax.process_index()
         by_process = host.everyone(np.int32(num_users))
         sizes = design.sizes(int(by_process.sum()), d)
-        self.most = int(sizes.max())
+        self.most = design.padded(int(sizes.max()), d)  # equal parts go to every block
         self.sizes = np.split(sizes, count)[me]
         self.first = me * d // count
         self.all = d * self.most
@@ -125,7 +128,7 @@ def prepare(
     place = partial(on_mesh, ring)
     total = host.total(np.int32(X.num_users))
     design.check(d, int(total), X.num_items)
-    rows, padded = Rows(X.num_users, d), X.num_items + -X.num_items % d
+    rows, padded = Rows(X.num_users, d), design.padded(X.num_items, d)
     indptr, indices = np.asarray(X.indptr), np.asarray(X.indices)
     ends = indptr[np.concatenate([[0], np.cumsum(rows.sizes)])]
     longest = host.everyone(np.array([np.diff(ends).max(), X.row_bits], np.int32)).max(0)
@@ -150,8 +153,11 @@ def prepare(
     def by_item(values: Any) -> Any:
         return place(np.pad(np.asarray(values), (0, padded - X.num_items)), spec=WHOLE)
 
-    counts = host.total(np.bincount(indices, minlength=padded).astype(np.int32))
-    stratum = design.strata(counts, d)
+    blocked = rows.blocked(np.asarray(X.row_lengths), -1)  # padding comes after everybody
+    counts = host.total(np.bincount(indices, minlength=X.num_items).astype(np.int32))
+    ranked = design.ranked(counts, d)
+    stratum = np.empty_like(ranked)
+    stratum[ranked] = np.arange(padded) // design.stratum_size(d)
     usable = host.total(np.int32(len(weights.usable)))
     float_ = np.asarray(weights.user).dtype
     return Data(
@@ -164,11 +170,12 @@ def prepare(
             in_blocks(weights.user),
             by_user(objective.reg.user),
             by_user(objective.spread),
+            place(np.stack([design.ranked(lengths, d) for lengths in blocked]), d),
         ),
         Items(
             by_item(weights.b),
+            place(ranked, spec=WHOLE),
             place(stratum, spec=WHOLE),
-            place(design.together(stratum, d).astype(float_), spec=WHOLE),
             by_item(objective.reg.item) if np.ndim(objective.reg.item) else None,
         ),
         place(np.asarray(X.num_items / usable, float_), spec=WHOLE),
