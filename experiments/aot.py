@@ -193,10 +193,10 @@ def compiled(program: Program, mesh: Mesh, loops: Loops = Loops()) -> dict[str, 
     try:
         done = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        found = re.search(r"([\d.]+)([KMG])\)? (?:of|exceeds)", str(error))
+        found = re.search(r"([\d.]+)([KMGT])\)? (?:of|exceeds)", str(error))
         if "RESOURCE_EXHAUSTED" not in str(error) or found is None:
             raise
-        needed = float(found[1]) * {"K": 2**10, "M": 2**20, "G": 2**30}[found[2]]
+        needed = float(found[1]) * 1024.0 ** ("KMGT".index(found[2]) + 1)
         if "temporaries" in str(error):
             needed += _arguments(program)
         return record | {"fits": False, "bytes": needed, "compile_seconds": _since(begun)}

@@ -157,7 +157,10 @@ def explain(config: Config) -> list[dict]:
     record: dict[str, Any] = {"kind": "explain", "users": len(rows), "items": X.num_items}
     for name, own, places in (("fitted", model, rows), ("folded in", folded, range(len(rows)))):
         U, V = own.user_factors_, own.item_factors_
-        rest = [np.abs(V @ U[i] - (V @ own._parts(int(i))[1]).sum(1)).max() for i in places]
+        rest = [
+            np.abs(V @ U[i] - (V @ next(own.explanations(np.array([i])))[1]).sum(1)).max()
+            for i in places
+        ]
         record[name] = float(max(rest))
     user, item = (ids[-1] for ids in (folded.train_.user_ids, folded.train_.item_ids))  # type: ignore[index]
     _, parts, score, left = folded.explain(user, item)

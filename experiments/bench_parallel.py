@@ -33,7 +33,9 @@ class Config:
 
     data_dir: str = ""
     blocks: int = 2
-    reassign: str = "both"
+    reassign: str = flags.option(
+        "both", "both: users and items are dealt anew in each iteration; columns: items only"
+    )
     devices: tuple[int, ...] = (1, 2)
     rank: int = 64
     num_pos: int = 20

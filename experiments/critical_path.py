@@ -36,7 +36,7 @@ def fastest(call: Callable[[], Any], repeats: int) -> float:
 
 
 class Iteration:
-    """An iteration of a model's solver from its start, compiled."""
+    """An iteration of a model's solver from its start."""
 
     def __init__(self, model: MFAUC, X: Interactions):
         self.solver = solver = model.chosen_solver
@@ -44,15 +44,13 @@ class Iteration:
         X = X if order is None else X.take(order)
         problem = model.problem(X)
         factors = solver.start(Gaussian(), jax.random.key(1), X, model.rank)
-        self.key = jax.random.key(model.seed)
+        self.key, self.num_items = jax.random.key(model.seed), X.num_items
         self.seen, self.data = solver.seen_by_step(problem), solver.prepare(problem)
         self.state = solver.init(problem, factors)
-        args = (solver, self.seen, self.key, self.state, self.data)
-        self.compiled = base.run.lower(*args).compile()
 
     def __call__(self) -> Any:
         """One iteration."""
-        return self.compiled(self.solver, self.seen, self.key, self.state, self.data)
+        return base.run(self.solver, self.seen, self.key, self.state, self.data)
 
 
 def of_blocks(iteration: Iteration, repeats: int) -> tuple[list[float], list[list[float]]]:
@@ -134,7 +132,8 @@ def row_updates(iteration: Iteration) -> int:
     assert isinstance(solver, Blockwise)
     d, (_, u) = solver.blocks, data.users.length.shape
     key_items, key_visits = jax.random.split(iteration.key)
-    _, place_of = jax.jit(solver.places)(key_items, data)
+    item_at, place_of = jax.jit(solver.places)(key_items, data)
+    real_item = (np.asarray(item_at) < iteration.num_items).reshape(d, -1)  # not padding
     keys = rounds.keys_of(key_visits, jax.numpy.arange(d))
     b = rounds.batches(solver, u, len(place_of))[1]
     moved = 0
@@ -147,6 +146,6 @@ def row_updates(iteration: Iteration) -> int:
         order = np.random.default_rng(a).permutation(u)
         for batch in np.split(order, np.arange(b, u, b)):
             drawn = places[batch[real[batch]]]
-            moved += sum(len(np.unique(drawn[:, c])) for c in range(d))
+            moved += sum(int(real_item[c, np.unique(drawn[:, c])].sum()) for c in range(d))
         moved += d * int(real.sum())
     return moved

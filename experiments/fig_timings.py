@@ -41,7 +41,7 @@ class Config:
     every: int = flags.option(5, "iterations between objectives")
     devices: int = flags.option(2, "CPU devices, one per core")
     users: int = flags.option(100_000, "of the large matrix, as the next two")
-    items: int = 20_000
+    items: int = flags.option(20_000, "items of the large matrix")
     positives: int = 5_000_000
     speed_blocks: int = flags.option(8, "d on the large matrix")
     timed: int = flags.option(5, "iterations and visits of which the fastest counts")

@@ -144,8 +144,8 @@ MUTANTS = (
             "return weight * risk / m + 0.5 * by_user[i] * (u @ u) / n",
         ),
         (
-            "equation.item_risk(objective, v, factors, sample) + 0.5 * by_item[j] * (v @ v) / n",
-            "0.3 * equation.item_risk(objective, v, factors, sample) + 0.5 * by_item[j] * (v @ v) / m",
+            "self.item_risk(objective, v, factors, sample) + 0.5 * by_item[j] * (v @ v) / n",
+            "0.3 * self.item_risk(objective, v, factors, sample) + 0.5 * by_item[j] * (v @ v) / m",
         ),
         ("U_new if self.new_user else U", "U"),
         ("gradient * 1000", "gradient * 100"),
@@ -191,7 +191,7 @@ MUTANTS = (
         "mfauc_jax/solvers/blockwise/rounds.py",
         "blockwise::test_a_step_visits_the_blocks_that_assigned_says "
         "blockwise::test_each_home_block_sends_equal_random_parts_to_every_row_block",
-        ('d if solver.reassign == "both" else 1', "1"),
+        ("parts = design.REASSIGN[solver.reassign](d)", "parts = 1"),
     ),
     *_of(
         "mfauc_jax/solvers/blockwise/drawing.py",
@@ -253,6 +253,13 @@ MUTANTS = (
         "certificate::test_the_terms_of_a_rademacher_bound_are_its_formula",
         ("3 * w * signs.deviation", "w * signs.deviation"),
         (" / ((l_norm + 1) * (l_norm + 2)", " / ((l_norm + 1)"),
+    ),
+    *_of(
+        "mfauc_jax/certify/pac_bayes.py",
+        "pac_bayes",
+        ("divergence + float((moved * noise).sum())", "divergence"),
+        ("U / np.sqrt(len(U))", "U"),
+        ("np.log(2 * np.sqrt(size) * num_sigmas / delta)", "np.log(2 * np.sqrt(size) / delta)"),
     ),
     *_of("theory/generalisation.py", "generalisation", ("rhat = 2 / m *", "rhat = 1.2 / m *")),
     *_of(

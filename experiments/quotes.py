@@ -26,7 +26,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from experiments import certify_posterior, results
+from experiments import certify_posterior, results, study_tanh
 from mfauc_jax._core import atomic
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -113,6 +113,7 @@ def tutorial(what: str) -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "certify_posterior": lambda: certify_posterior.draw(records("certify_posterior")) + "\n",
+    "study_tanh": lambda: study_tanh.draw(records("study_tanh")) + "\n",
     "tutorial_evaluate": lambda: tutorial("evaluate"),
     "tutorial_certify": lambda: tutorial("certify"),
 }

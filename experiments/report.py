@@ -173,7 +173,7 @@ def _roc(records: list[dict]) -> list[Section]:
         "Paper (in words): differences are slight; Synthetic1: tanh best at the start, then hinge, sigmoid, "
         "logistic, square last; Synthetic2: logistic, hinge, tanh, with sigmoid and square poor.",
         "The paper's curve counts training positives as negatives (last but two column), which lowers it; "
-        "its tanh gradient has a bug, ours has not.",
+        "its tanh gradient has an error, ours has not (study_tanh).",
     ]
     head = [
         "data",

@@ -65,7 +65,7 @@ class Config:
     """One split of each synthetic set."""
 
     datasets: tuple[str, ...] = ("synthetic1_table", "synthetic2")
-    rhos: tuple[float, ...] = methods.RHOS
+    rhos: tuple[float, ...] = flags.option(methods.RHOS, "values of ρ, the slope of tanh")
     seeds: int = flags.option(1, "splits, from 0 on")
     iterations: int = flags.option(500, "T")
     rank: int = 8

@@ -6,6 +6,7 @@ from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.features import Features
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation.metrics import evaluate
+from mfauc_jax.explorer import explore
 from mfauc_jax.model import MFAUC
 from mfauc_jax.objective import losses, weightings
 from mfauc_jax.objective.penalties import Auto, Fixed, UnitRows
@@ -60,6 +61,7 @@ __all__ = [
     "distributed",
     "diverse",
     "evaluate",
+    "explore",
     "export",
     "losses",
     "plots",

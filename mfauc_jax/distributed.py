@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from mfauc_jax._core import digests
+from mfauc_jax._core import digests, host
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.solvers import mesh as meshes
 from mfauc_jax.solvers.blockwise import design as blocking
 
 
@@ -147,7 +146,7 @@ def joined(rows: np.ndarray, mine: np.ndarray) -> np.ndarray:
         rows: those of this process's users, such as their factors.
         mine: the places of this process's users among all users, as `users` gave them.
     """
-    everyone, places = meshes.everybody(np.asarray(rows)), meshes.everybody(np.asarray(mine))
+    everyone, places = host.everybody(np.asarray(rows)), host.everybody(np.asarray(mine))
     whole = np.empty_like(everyone)
     whole[places] = everyone
     return whole

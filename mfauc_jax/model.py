@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -60,6 +60,8 @@ class MFAUC(Growing, Declared):
     )
     start: Any = part(Gaussian(), Start, help="the factors before the first iteration")
     seed: int = size(0, least=0, help="the same seed gives the same bits on one machine")
+
+    metadata_ = {}  # what `save` was given, after `load`  # noqa: RUF012
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; the value of a field is checked first."""
@@ -242,11 +244,16 @@ class MFAUC(Growing, Declared):
         if self.folded_from_ is not None:
             raise ValueError(f"these users were folded in: {what} the model they came from")
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike, metadata: Mapping[str, str] | None = None) -> None:
         """Write everything `load` needs to one safetensors file, whole or not at all.
 
         Of a function that was given as loss, weighting or optimiser the file holds only the name: see `load`. In
         several processes, all of them must call it: the first writes the users of all, one process after the other.
+
+        Args:
+            path: the file.
+            metadata: text of your own that the file shall hold, such as {"trained": "2024-05-01"}; `load` gives it as
+                `metadata_`, and `mfauc info` prints it.
         """
         factors, history = self._fitted(), self.history_
         self._refuse_folded("save")
@@ -265,6 +272,7 @@ class MFAUC(Growing, Declared):
         contents = model_file.Contents(factors, train, self.describe(), summary)
         learned = self.item_features_, self.user_features_
         kept = {"constants": known and known[2], "solved": self._solved, "learned": learned}
+        kept["metadata"] = model_file.check_metadata(metadata or {})
         agreement.first(lambda: model_file.write(path, contents._replace(**kept)))
 
     @classmethod
@@ -284,5 +292,5 @@ class MFAUC(Growing, Declared):
         model = cls(**restored)._keep(contents.train, fitted, learned=contents.learned)
         if contents.constants is not None and not {"weights", "penalty"} & given.keys():
             model._known = contents.train, (model.weights, model.penalty), contents.constants
-        model._solved = contents.solved
+        model._solved, model.metadata_ = contents.solved, dict(contents.metadata)
         return model

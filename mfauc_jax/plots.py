@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.evaluation import curves, ranking
+from mfauc_jax.evaluation import curves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -153,8 +153,7 @@ def auc_against_activity(
     if not known.any():
         raise ValueError("no user has both training and held-out items: there is no AUC to draw")
     auc, length = auc[known], length[known]
-    edges = np.unique(np.quantile(length, np.linspace(0, 1, bins + 1)))
-    group = np.clip(np.searchsorted(edges, length, side="right") - 1, 0, max(len(edges) - 2, 0))
+    group = curves.activity_groups(length, bins)
     used = np.unique(group)
     low, middle, high = np.array([np.quantile(auc[group == b], (0.25, 0.5, 0.75)) for b in used]).T
     centre = np.array([np.exp(np.log(length[group == b]).mean()) for b in used])
@@ -201,11 +200,7 @@ def popularity_against_exposure(
         ax: where to draw; None: a new figure.
         label: text before the legend entry, to tell models apart.
     """
-    items, _ = ranking.top_items(model, np.arange(train.num_users), n, exclude=train)
-    shown = np.bincount(items[items >= 0], minlength=train.num_items)
-    had = np.bincount(np.asarray(train.indices), minlength=train.num_items)
-    popular = np.argsort(-had, kind="stable")[: max(1, train.num_items // 10)]
-    share, covered = shown[popular].sum() / shown.sum(), (shown > 0).mean()
+    had, shown, covered, share = curves.exposure(model, train, n)
     ax = ax or _axes()
     colour, _, mark = _next(ax)
     if len(ax.lines) == 0:

@@ -4,6 +4,7 @@ Started by tests/test_processes.py, which compares what it prints with the same 
 """
 
 import json
+import pathlib
 import sys
 
 import jax
@@ -12,7 +13,7 @@ from processes import matrix, model
 
 import mfauc_jax as mf
 from mfauc_jax import distributed, selection
-from mfauc_jax.data import splits
+from mfauc_jax.data import shards, splits
 from mfauc_jax.serving import export
 
 METRIC, PATIENCE = "ndcg@5", 2
@@ -101,6 +102,11 @@ def run(mine, dealt, folder) -> dict:
     )  # skips others' ids
     keep("named", fitted)
     fitted.save(f"{folder}/model.safetensors")
+    shared = pathlib.Path(folder).parent
+    for name in ("shards", "foreign"):
+        X = shards.read(shared / name)
+        keep(name, default().fit(X))
+        found[f"{name} users"] = X.num_users
     found["lists"] = str(export.table(fitted, f"{folder}/lists.csv", n=3))
     found["run"] = str(export.trec_run(fitted, f"{folder}/lists.run", n=3))
     return found

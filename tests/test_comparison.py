@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments import comparison, paper, targets
+from experiments import comparison, methods, paper, results, study_tanh, targets
 
 
 def fit(dataset, method, seed, value, *, setting="ours", error=0.01):
@@ -83,7 +83,21 @@ def test_a_reason_stands_only_where_there_is_a_difference():
     record["metrics"] = {c: {"mean": same[c], "error": 0.01} for c in paper.COLUMNS}
     assert targets.why(comparison.rows([record])[0]) == ""
     apart = fit("ml-100k", "MFAUC tanh ρ=2.0", 0, 0.5, error=0.001)
-    assert "bug" in targets.why(comparison.rows([apart])[0])
+    assert "chosen for AUC first" in targets.why(comparison.rows([apart])[0])
+
+
+def test_what_is_said_of_the_authors_tanh_gradient_is_in_the_records():
+    records = results.read(results.COMMITTED / "study_tanh.jsonl")
+    assert {(r["dataset"], r["rho"]) for r in records} == {
+        (d, rho) for d in paper.TABLE_2 for rho in methods.RHOS
+    }
+    for r in records:
+        row = fit(r["dataset"], f"MFAUC tanh ρ={r['rho']}", 0, 0.9, setting="authors", error=1e-4)
+        theirs, right = (
+            study_tanh.distance(r[k], r["dataset"], r["rho"]) for k in ("metrics", "ours")
+        )
+        expected = targets.NEARER if theirs < right else targets.FARTHER
+        assert targets.why(comparison.rows([row])[0]) == expected
 
 
 def test_the_papers_rows_are_transcribed():

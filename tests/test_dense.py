@@ -12,7 +12,7 @@ from mfauc_jax._core.factors import Factors
 from mfauc_jax.objective import equation, exact, losses, slopes, weightings
 from mfauc_jax.objective.penalties import Reg, Sphere, unit_rows
 from mfauc_jax.objective.weights import Weights
-from mfauc_jax.solvers import base, dense
+from mfauc_jax.solvers import base, dense, strata
 
 M, N, P = 10, 12, 4  # every user has P positives, so that all of them fit the layout of drawn ones
 CHOSEN = np.argsort(np.random.default_rng(0).random((M, N)), 1)[:, :P]
@@ -33,7 +33,7 @@ def laid_out(objective, solver, tau_neg=0.0, interactions=X):
 
 def everyone(data):
     """One batch of all users, with all their positives."""
-    batch = dense._batch(data, data.strata[:, 0])
+    batch = strata.batch_of(data, data.strata[:, 0])
     return batch, slopes.Positives(batch.row, batch.items, batch.g)
 
 
@@ -63,7 +63,7 @@ def test_the_products_give_the_exact_gradient_over_all_pairs(objective, tau_neg)
     """Kills: positives among the negatives, g′ without its mass, the chain rule of u/|u|, tanh's sampling bias."""
     problem, data = laid_out(objective, Dense(batch=M), tau_neg)
     batch, positives = everyone(data)
-    columns = dense.Columns(None, None, 0, N)
+    columns = strata.Columns(None, None, 0, N)
     rows = Factors(AT.U[batch.users], AT.V)
     du, dv = dense.gradients(objective, rows, data, batch, positives, columns, None)
     truth = scored_exactly(objective, problem, AT)
@@ -79,7 +79,7 @@ def over_windows(objective, width):
     inverse = jnp.argsort(order)
     total = Factors(jnp.zeros((M, 3)), jnp.zeros((N, 3)))
     for start in range(N):
-        columns = dense.Columns(order, inverse, start, width)
+        columns = strata.Columns(order, inverse, start, width)
         touched = jnp.concatenate([columns.items(N), positives.items])
         rows = Factors(AT.U[batch.users], AT.V[touched])
         du, dv = dense.gradients(objective, rows, data, batch, positives, columns, touched)
@@ -114,7 +114,7 @@ def test_an_iteration_visits_every_usable_user_once_with_all_its_positives():
     problem, data = laid_out(SOFTMAX, Dense(batch=4), interactions=ragged)
     found = []
     for t in range(data.strata.shape[1]):
-        batch = dense._batch(data, data.strata[:, t])
+        batch = strata.batch_of(data, data.strata[:, t])
         users = np.asarray(batch.users)[np.asarray(batch.row)]
         real = np.asarray(batch.items) < N
         found += zip(users[real], np.asarray(batch.items)[real], strict=True)

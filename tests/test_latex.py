@@ -50,7 +50,9 @@ def test_a_comparison_marks_what_differs_from_the_baseline_after_holm():
     raw = [
         stats.ttest_rel(models[m]["auc"], models["base"]["auc"]).pvalue for m in ("better", "a_bit")
     ]
-    assert raw[1] < 0.05 and min(4 * raw[0], 1) < 0.05 <= 3 * raw[1]  # four tests, two of them p = 1
+    assert (
+        raw[1] < 0.05 and min(4 * raw[0], 1) < 0.05 <= 3 * raw[1]
+    )  # four tests, two of them p = 1
     shown = [row[1].strip() for row in rows]
     means = [latex.number(models[m]["auc"].mean()) for m in models]
     assert shown == [means[0], f"\\textbf{{{means[1]}}}$^{{*}}$", means[2]]

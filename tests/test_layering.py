@@ -22,7 +22,8 @@ LAYERS = (  # a folder, or a module of the top level, per name; lower ones first
     "serving",
     "model",
     "tuning",
-    "plots cli",
+    "plots explorer lenskit",
+    "cli",
 )
 LAYER = {name: depth for depth, names in enumerate(LAYERS) for name in names.split()}
 SEES = {  # which of our packages each may import

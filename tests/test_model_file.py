@@ -227,14 +227,14 @@ except OSError as error:
 KILLED = """
 import sys, time
 import mfauc_jax as mf
-from mfauc_jax.serving import model_file
+from mfauc_jax.serving import tensor_file
 model = mf.MFAUC.load(sys.argv[1])
 def slow(file, tensors, metadata):
     file.write(b"half of it")
     file.flush()
     print("writing", flush=True)
     time.sleep(60)
-model_file._write_safetensors = slow
+tensor_file.write = slow
 model.save(sys.argv[1])
 """
 

@@ -12,6 +12,7 @@ from processes import matrix, model
 from test_distributed import finish, start, together
 
 from mfauc_jax import MFAUC, Alternating, Checkpoints
+from mfauc_jax.data import shards
 
 TOLERANCE = 1e-9  # float64; sums over processes are added in another order
 
@@ -39,6 +40,14 @@ def ran(tmp_path_factory):
     folder = tmp_path_factory.mktemp("processes")
     (folder / "two").mkdir()
     (folder / "one").mkdir()
+    rows, columns = np.nonzero(matrix())
+    table = pl.DataFrame({"user": surroundings.NAMES[rows], "item": columns})
+    shards.write(
+        (table[first : first + 60] for first in range(0, len(table), 60)), folder / "shards", 5
+    )
+    (folder / "foreign").mkdir()
+    for part in range(3):  # every user in several files
+        table[part::3].write_parquet(folder / "foreign" / f"{part}.parquet")
     both = start(folder, 2, "surroundings.py", folder=str(folder / "two"))
     every = np.arange(40)
     alone = json.loads(json.dumps(surroundings.run(every, every, str(folder / "one"))))
@@ -48,7 +57,7 @@ def ran(tmp_path_factory):
     return folder, alone, told
 
 
-LOCAL = ("refused", "random splits", "lists", "run")
+LOCAL = ("refused", "random splits", "lists", "run", "shards users", "foreign users")
 
 
 def test_everything_around_a_fit_is_that_of_one_process(ran):
@@ -88,6 +97,13 @@ def test_the_files_of_two_processes_hold_all_users(ran):
     np.testing.assert_allclose(lists["score"], wanted["score"], rtol=1e-6)
     runs = [pathlib.Path(each["run"]).read_text().splitlines() for each in told]
     assert sum(map(len, runs)) == len(pathlib.Path(alone["run"]).read_text().splitlines())
+
+
+@pytest.mark.parametrize("name", ["shards", "foreign"])
+def test_every_process_reads_its_own_users(ran, name):
+    """Kills: a process that holds all users, or a user in both, or in neither."""
+    users = [each[f"{name} users"] for each in ran[2]]
+    assert sum(users) == ran[1][f"{name} users"] == 40 and min(users) > 5
 
 
 @pytest.mark.parametrize("name", ["patience", "blockwise"])

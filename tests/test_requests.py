@@ -201,7 +201,7 @@ def test_the_constants_are_in_the_file_and_older_files_load(named, tmp_path, mon
     tensors = safetensors.numpy.load_file(path)
     with safetensors.safe_open(path, "numpy") as file:
         about = file.metadata()
-    assert about["format_version"] == "2.1" and set(json.loads(about["constants"])) == {
+    assert about["format_version"] == "2.2" and set(json.loads(about["constants"])) == {
         "mean_power",
         "usable_share",
         "penalty",

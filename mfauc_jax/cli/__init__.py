@@ -15,7 +15,17 @@ from collections.abc import Sequence
 
 from mfauc_jax import distributed
 from mfauc_jax._core import cores
-from mfauc_jax.cli import datasets, fitting, judging, options, processes, serving
+from mfauc_jax.cli import (
+    datasets,
+    exploring,
+    files,
+    fitting,
+    inputs,
+    judging,
+    options,
+    processes,
+    serving,
+)
 from mfauc_jax.cli.output import UsageError
 
 
@@ -23,9 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = parser(everything="--help_all" in argv).parse_args(argv)
+        everything = bool({"--help_all", "--help-all"} & set(argv))
+        args = parser(everything=everything).parse_args(argv)
         with options.told(args):
-            options.refuse_same(args)
+            inputs.refuse_same(args)
             _set_up_jax(args)
             code = args.run(args) or 0
         sys.stdout.flush()
@@ -58,7 +69,7 @@ def parser(everything: bool = False) -> argparse.ArgumentParser:
     version = importlib.metadata.version("mfauc_jax")
     top.add_argument("--version", action="version", version=f"mfauc {version}")
     commands = top.add_subparsers(metavar="COMMAND [options]", required=True)
-    for group in (fitting, serving, judging, datasets):
+    for group in (fitting, serving, judging, files, exploring, datasets):
         group.add_to(commands, everything)
     return top
 
@@ -94,12 +105,21 @@ def _set_up_jax(args: argparse.Namespace) -> None:
     if getattr(args, "distributed", False):
         processes.refuse_alone(args)
         distributed.initialize()
-    if not args.no_cache:
-        jax.config.update("jax_compilation_cache_dir", str(cache_dir()))
+    folder = None if args.no_cache else cache_dir()
+    if folder is not None:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
-def cache_dir() -> pathlib.Path:
-    """The folder of compiled programs between runs: $XDG_CACHE_HOME/mfauc, or ~/.cache/mfauc."""
-    home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(home) / "mfauc"
+def cache_dir() -> pathlib.Path | None:
+    """The folder of compiled programs between runs: $XDG_CACHE_HOME/mfauc, or ~/.cache/mfauc.
+
+    None if there is no home, or nothing can be written there, as in a container: programs are then compiled anew.
+    """
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+        folder = pathlib.Path(home) / "mfauc"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return None
+    return folder if os.access(folder, os.W_OK | os.X_OK) else None

@@ -1,6 +1,7 @@
 """`mfauc data`: list and download data sets, describe ratings, hold some out."""
 
 import argparse
+import dataclasses
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -8,11 +9,10 @@ import jax
 import numpy as np
 
 from mfauc_jax import data
-from mfauc_jax._core import atomic
-from mfauc_jax.cli import options, output
+from mfauc_jax.cli import inputs, options, output
 from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data import ids as id_columns
-from mfauc_jax.data import ratings, splits
+from mfauc_jax.data import ratings, splits, writing
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.serving import export
 
@@ -62,8 +62,21 @@ def add_to(commands: Any, everything: bool) -> None:
         "numbers of users, items and positives, and quantiles",
         everything,
     )
-    options.add_ratings(parser, "RATINGS", everything)
-    parser.add_argument("--format", choices=("table", "json"), default="table", help="(table)")
+    inputs.add_ratings(parser, "RATINGS", everything)
+    forms = ("table", "csv", "json")
+    parser.add_argument("--format", choices=forms, default="table", help="(table)")
+
+    parser = options.command(
+        inner,
+        "convert",
+        convert,
+        "data convert RATINGS --out FILE [options]",
+        "write the positives of a file as .csv, .parquet or RecBole's .inter",
+        everything,
+    )
+    inputs.add_ratings(parser, "RATINGS", everything)
+    text = "the file to write: .csv, .parquet or .inter"
+    parser.add_argument("--out", required=True, metavar="FILE", help=text)
 
     parser = options.command(
         inner,
@@ -73,9 +86,9 @@ def add_to(commands: Any, everything: bool) -> None:
         "hold out random positives of each user, or the latest ones",
         everything,
     )
-    options.add_ratings(parser, "RATINGS", everything)
+    inputs.add_ratings(parser, "RATINGS", everything)
     add = parser.add_argument_group("split").add_argument
-    add("--train", required=True, metavar="FILE", help="the rest, as .csv or .parquet")
+    add("--train", required=True, metavar="FILE", help="the rest, as .csv, .parquet or .inter")
     add("--test", required=True, metavar="FILE", help="the held-out positives, the same")
     add("--time_column", metavar="NAME", help="column of times, for --last and --after")
     way = parser.add_argument_group("what is held out").add_mutually_exclusive_group()
@@ -107,7 +120,7 @@ def download(args: argparse.Namespace) -> None:
 
 def describe(args: argparse.Namespace) -> None:
     """Print the sizes of the data, and quantiles of the numbers of positives."""
-    X = options.read(args, part=None)
+    X = inputs.read(args, part=None)
     lengths = {
         "user": np.diff(np.asarray(X.indptr)),
         "item": np.bincount(np.asarray(X.indices), minlength=X.num_items),
@@ -123,8 +136,8 @@ def describe(args: argparse.Namespace) -> None:
         summary[f"{kind}_ids"] = id_columns.of(X, kind)[:3].tolist()
     if X.confidence is not None:
         summary["confidence"] = _quantiles(np.asarray(X.confidence, np.float64))
-    if args.format == "json":
-        print(output.as_json(summary))
+    if args.format != "table":
+        print(output.facts(summary, args.format))
         return
     print(
         f"{X.num_users} users × {X.num_items} items, {X.nnz} positives ({100 * summary['density']:.3g} %)"
@@ -147,19 +160,34 @@ def _in_words(quantiles: dict[str, float]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {count:g}" for name, count in quantiles.items())
 
 
+def convert(args: argparse.Namespace) -> None:
+    """Write the distinct positives of a file in another layout."""
+    _check_ending(args.out)
+    output.check_writable(args.out)
+    X = inputs.read(args, part=None)
+    writing.write_ratings(X, args.out)
+    note(args, f"wrote {X.nnz} positives to {args.out}")
+
+
+def _check_ending(path: str) -> None:
+    try:
+        writing.check(path)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
 def split(args: argparse.Namespace) -> None:
     """Write two files, which `mfauc fit` and `mfauc evaluate` read."""
     by_time = args.last is not None or args.after is not None
     if args.time_column is not None and not by_time:
         raise UsageError(f"--time_column {args.time_column} is for --last or --after")
     for path in (args.train, args.test):
-        if not path.lower().endswith((".csv", ".parquet")):
-            raise UsageError(f"{path} must end in .csv or .parquet")
+        _check_ending(path)
     for path in (args.train, args.test):
         output.check_writable(path)
     frames, (user, item) = _by_time(args) if by_time else _at_random(args)
     for path, frame in zip((args.train, args.test), frames, strict=True):
-        _write(path, frame)
+        writing.write_frame(frame, path, user, item)
         if path.lower().endswith(".csv") and export.count_formulas(frame):
             note(args, f"{path}: {export.count_formulas(frame)} {export.RISK}")
         note(args, f"wrote {frame.height} {'rows' if by_time else 'positives'} to {path}")
@@ -172,22 +200,22 @@ def split(args: argparse.Namespace) -> None:
 
 def _at_random(args: argparse.Namespace) -> "tuple[list[pl.DataFrame], tuple[str, str]]":
     """Both halves of a random split as frames of distinct pairs, and the names of their columns."""
-    X = options.read(args, part=None)
+    X = inputs.read(args, part=None)
     per_user = 5 if args.per_user is None else args.per_user
     parts = splits.hold_out(jax.random.key(args.seed), X, per_user)
-    return [_frame(X, part) for part in parts], ("user", "item")
+    return [_in_ids(X, part) for part in parts], ("user", "item")
 
 
 def _by_time(args: argparse.Namespace) -> "tuple[list[pl.DataFrame], tuple[str, str]]":
     """Both halves of a split by time as frames with all columns of the file, and the columns of users and items."""
-    frame, columns = options.read_rows(args)
+    frame, columns = inputs.read_rows(args)
     named = {kind: columns[kind] for kind in ("user", "item", "time")}
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
             parts = splits.by_time(frame, at=args.after, last=args.last, **named)
         except ValueError as error:
-            raise ValueError(f"{options.source(args)}: {_spoken(str(error))}") from None
+            raise ValueError(f"{inputs.source(args)}: {_spoken(str(error))}") from None
     for warning in told:
         note(args, f"note: {_spoken(str(warning.message))}")
     return list(parts), (named["user"], named["item"])
@@ -204,22 +232,6 @@ def _spoken(text: str) -> str:
     return text
 
 
-def _write(path: str, frame: "pl.DataFrame") -> None:
-    from polars.exceptions import PolarsError
-
-    with atomic.beside(path) as beside:
-        try:
-            if path.lower().endswith(".csv"):
-                frame.write_csv(beside)
-            else:
-                frame.write_parquet(beside)
-        except PolarsError as error:
-            raise ValueError(f"cannot write {path}: {error}; try .parquet") from None
-
-
-def _frame(X: Interactions, part: Interactions) -> "pl.DataFrame":
-    import polars as pl
-
-    rows, columns = part.to_scipy().tocoo().coords
-    users, items = id_columns.of(X, "user")[rows], id_columns.of(X, "item")[columns]
-    return pl.DataFrame({"user": users, "item": items})
+def _in_ids(X: Interactions, part: Interactions) -> "pl.DataFrame":
+    """The pairs of a part of X, in the ids of X."""
+    return writing.frame_of(dataclasses.replace(part, user_ids=X.user_ids, item_ids=X.item_ids))

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from mfauc_jax import tuning
-from mfauc_jax.cli import options, output, processes, settings
+from mfauc_jax.cli import inputs, options, output, processes, settings
 from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data import splits
 from mfauc_jax.data.interactions import Interactions
@@ -28,7 +28,7 @@ def add_to(commands: Any, everything: bool) -> None:
         "learn a model from ratings and write it to a file",
         everything,
     )
-    options.add_ratings(parser, "RATINGS", everything, dislikes=True)
+    inputs.add_ratings(parser, "RATINGS", everything, dislikes=True)
     settings.add_model(parser, everything)
     add = parser.add_argument_group("fit").add_argument
     add(
@@ -51,14 +51,15 @@ def add_to(commands: Any, everything: bool) -> None:
         type=options.number(int, 1),
         const=tuning.BUDGET,
         metavar="FITS",
-        help=f"choose loss and settings on held-out positives, by at most FITS fits ({tuning.BUDGET})",
+        help=f"choose loss and settings by at most FITS fits ({tuning.BUDGET})",
     )
     add("--plot", metavar="FILE", help="learning curves, as .png, .pdf or .svg")
     add(
         "--distributed",
         action="store_true",
-        help="one of several processes; Slurm, MPI or MFAUC_COORDINATOR, … say which",
+        help="one of several processes: Slurm, MPI, MFAUC_COORDINATOR",
     )
+    options.add_metadata(add)
     settings.add_settings(add, Watch, "", everything, short=("metric", "patience"))
     settings.add_settings(add, Checkpoints, "checkpoint_", everything, short=("folder",))
 
@@ -70,7 +71,7 @@ def add_to(commands: Any, everything: bool) -> None:
         "try a grid of settings on held-out positives",
         everything,
     )
-    options.add_ratings(parser, "RATINGS", everything, dislikes=True)
+    inputs.add_ratings(parser, "RATINGS", everything, dislikes=True)
     settings.add_model(parser, everything)
     add = parser.add_argument_group("select").add_argument
     add("--grid", action="append", required=True, metavar="NAME=A,B", help="values to try")
@@ -104,6 +105,7 @@ def fit(args: argparse.Namespace) -> int:
     """Read ratings, fit, and save; 130 if Ctrl-C ended the fit early, and the factors so far were saved."""
     output.check_drawable(args.plot)
     output.check_writable(args.out)
+    metadata = options.metadata(args)
     model, watch = settings.model(args), settings.built_from(args, Watch)
     if watch.patience is not None and not args.validate:
         raise UsageError(f"--patience {watch.patience} counts validations: add --validate")
@@ -114,7 +116,7 @@ def fit(args: argparse.Namespace) -> int:
         return _tuned(args, model, watch, checkpoints)
     if args.distributed:
         return processes.fit(args, model, watch, checkpoints, _progress(args))
-    X = options.read(args)
+    X = inputs.read(args)
     started, history = time.perf_counter(), None
     if args.validate:
         model, history = _validated(args, model, X, watch, checkpoints)
@@ -123,7 +125,7 @@ def fit(args: argparse.Namespace) -> int:
         watch = watch.replace(record_every=1)
     model.fit(X, watch=watch, checkpoints=checkpoints, progress=_progress(args))
     seconds = time.perf_counter() - started
-    model.save(args.out)
+    model.save(args.out, metadata)
     if args.plot:
         from mfauc_jax import plots
 
@@ -146,12 +148,12 @@ def _tuned(
             "--tune chooses the settings itself: beside it give --rank, --metric and --seed only"
         )
     criterion = watch.metric if hasattr(args, "metric") else tuning.CRITERION
-    X, started = options.read(args), time.perf_counter()
+    X, started = inputs.read(args), time.perf_counter()
     tuned = tuning.tune(
         X, args.tune, rank=model.rank, criterion=criterion, seed=args.seed, progress=_progress(args)
     )
     print(vars(tuned)["tuning_"])
-    tuned.save(args.out)
+    tuned.save(args.out, options.metadata(args))
     seconds = time.perf_counter() - started
     note(args, f"rank {tuned.rank}, {seconds:.1f} s: wrote {args.out}")
     return 130 if tuned.stopped_ == "interrupted" else 0
@@ -219,7 +221,7 @@ def select(args: argparse.Namespace) -> None:
     model = settings.model(args)
     grid, names = _grid(model, args.grid)
     selection.grid_points(model, grid)
-    X = options.read(args)
+    X = inputs.read(args)
     outcome = selection.select(
         args.seed,
         model,
@@ -239,7 +241,7 @@ def select(args: argparse.Namespace) -> None:
         output.put(output.as_json(settings.flat(outcome.best_model())), args.out)
         note(
             args,
-            f"wrote {args.out}: mfauc fit {options.source(args)} --params {args.out} --out MODEL",
+            f"wrote {args.out}: mfauc fit {inputs.source(args)} --params {args.out} --out MODEL",
         )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from mfauc_jax.certify.certificate import CERTIFICATES, options_of
 from mfauc_jax.certify.held_out import INEQUALITIES
-from mfauc_jax.cli import options, output
+from mfauc_jax.cli import inputs, options, output
 from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data import ids
 from mfauc_jax.data.interactions import Interactions
@@ -28,7 +28,7 @@ def add_to(commands: Any, everything: bool) -> None:
         "AUC, precision, recall, … on held-out positives, with confidence intervals",
         everything,
     )
-    _add_held_out(parser, "TEST_RATINGS", everything)
+    add_held_out(parser, "TEST_RATINGS", everything)
     add = parser.add_argument_group("evaluate").add_argument
     length = options.number(int, 1)
     add(
@@ -48,7 +48,8 @@ def add_to(commands: Any, everything: bool) -> None:
     )
     level = options.number(float, 0.01, 0.9999)
     add("--level", type=level, default=0.95, metavar="P", help="coverage of the intervals (0.95)")
-    add("--format", choices=("table", "json"), default="table", help="format of the output (table)")
+    forms = ("table", "csv", "json")
+    add("--format", choices=forms, default="table", help="format of the output (table)")
     add("--out", metavar="FILE", help="write here instead of to standard output")
     add("--plot", metavar="FILE", help="ROC, AUC by activity, exposure: .png, .pdf or .svg")
 
@@ -60,7 +61,7 @@ def add_to(commands: Any, everything: bool) -> None:
         "a lower bound on the true AUC that holds with probability 1 - delta",
         everything,
     )
-    _add_held_out(parser, "HELD_OUT", everything)
+    add_held_out(parser, "HELD_OUT", everything)
     add = parser.add_argument_group("certify").add_argument
     delta = options.number(float, 1e-12, 1 - 1e-12)
     add(
@@ -85,9 +86,10 @@ def add_to(commands: Any, everything: bool) -> None:
     add("--out", metavar="FILE", help="write here instead of to standard output")
 
 
-def _add_held_out(parser: argparse.ArgumentParser, metavar: str, everything: bool) -> None:
+def add_held_out(parser: argparse.ArgumentParser, metavar: str, everything: bool) -> None:
+    """Add a model, the held-out positives, and what to do with those that do not fit."""
     parser.add_argument("model", metavar="MODEL", help="a file that `mfauc fit` wrote")
-    options.add_ratings(parser, metavar, everything)
+    inputs.add_ratings(parser, metavar, everything)
     skip = parser.add_argument_group("what does not fit").add_argument
     text = "users and items that the model lacks: skip and count them, or raise (skip)"
     skip("--unknown", choices=("skip", "raise"), default="skip", help=text)
@@ -98,7 +100,7 @@ def evaluate(args: argparse.Namespace) -> None:
     """Write the metrics as a table or as JSON."""
     output.check_drawable(args.plot)
     output.check_writable(args.out, stream=True)
-    model, held_out = _held_out(args)
+    model, held_out = held_out_of(args)
     intervals = None if args.intervals == "none" else args.intervals
     results = metrics.evaluate(
         model,
@@ -118,7 +120,8 @@ def evaluate(args: argparse.Namespace) -> None:
             lambda ax: plots.auc_against_activity(model, model.train_, held_out, ax=ax),
             lambda ax: plots.popularity_against_exposure(model, model.train_, ax=ax),
         )
-    text = output.as_json(results) if args.format == "json" else _table(results, args)
+    is_table = args.format == "table"
+    text = _table(results, args) if is_table else output.facts(results, args.format)
     output.put(text, args.out)
 
 
@@ -145,7 +148,7 @@ def _table(results: dict[str, Any], args: argparse.Namespace) -> str:
 def certify(args: argparse.Namespace) -> None:
     """Write the certificate: its statement, its terms, and its assumptions."""
     output.check_writable(args.out, stream=True)
-    model, held_out = _held_out(args)
+    model, held_out = held_out_of(args)
     known, extra = options_of(args.kind), {}
     if args.method is not None:
         if "method" not in known:
@@ -165,17 +168,17 @@ def certify(args: argparse.Namespace) -> None:
         output.put(str(certificate), args.out)
 
 
-def _held_out(args: argparse.Namespace) -> tuple[MFAUC, Interactions]:
+def held_out_of(args: argparse.Namespace) -> tuple[MFAUC, Interactions]:
     """The model, and the held-out positives over its users and items."""
     model = MFAUC.load(args.model)
-    train, X = model.train_, options.read(args, "test")
+    train, X = model.train_, inputs.read(args, "test")
     names = {kind: ids.of(X, kind) for kind in ("user", "item")}
     at_user, at_item = (ids.matches(ids.of(train, kind), wanted) for kind, wanted in names.items())
     try:
         known = ids.both_known(X, at_user, at_item, train, args.unknown)
     except ValueError as error:
         text = str(error).replace("unknown='skip' goes on", "--unknown skip goes on")
-        raise ValueError(f"{options.source(args)}: {text}") from None
+        raise ValueError(f"{inputs.source(args)}: {text}") from None
     rows, columns, _ = X.on_host()
     users, items = at_user[rows], at_item[columns]
     seen = _seen(train, users, items)
@@ -183,7 +186,7 @@ def _held_out(args: argparse.Namespace) -> tuple[MFAUC, Interactions]:
         first = int(np.argmax(seen))
         user, item = names["user"][rows[first]], names["item"][columns[first]]
         raise ValueError(
-            f"{seen.sum()} of {X.nnz} positives of {options.source(args)} were in training, such as "
+            f"{seen.sum()} of {X.nnz} positives of {inputs.source(args)} were in training, such as "
             f"user {user}, item {item}: hold positives out "
             "with `mfauc data split`, or leave these out with --skip_seen"
         )
@@ -191,7 +194,7 @@ def _held_out(args: argparse.Namespace) -> tuple[MFAUC, Interactions]:
         note(args, f"skipped {seen.sum()} of {X.nnz} positives that were in training")
     keep = known & ~seen
     if not keep.any():
-        raise ValueError(f"nothing of {options.source(args)} is left to judge {args.model} by")
+        raise ValueError(f"nothing of {inputs.source(args)} is left to judge {args.model} by")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # users without held-out items are expected
         return model, Interactions.from_pairs(users[keep], items[keep], shape=train.shape)

@@ -1,18 +1,33 @@
 """Output of the commands: to standard output, or to a file that is written whole or not at all."""
 
 import argparse
+import csv
+import io
 import itertools
 import json
-import math
+import logging
 import os
 import pathlib
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from mfauc_jax._core import atomic
+from mfauc_jax._core import atomic, strict_json
 
+LOG = logging.getLogger("mfauc_jax.cli")
+SPOKEN = {  # patterns in messages for programmers, and what the command line says instead
+    r"\b(title|category)=(?=[ :])": r"--\1_column",
+    r"\b(user|item|rating|time|confidence)= its name": r"--\1_column and its name",
+    r"\b(user|item|rating|time|confidence)=(?=[ :])": r"--\1_column",
+    r"\b(layout|encoding|delimiter|columns)='([^']*)'": r"--\1 \2",
+    r"\b(layout|encoding|delimiter|columns|min_rating)=…?": r"--\1",
+    r"\bskip_bad=True": "--skip_bad",
+    r"above = (\S+)": r"--min_rating \1",
+    r"lower user_min or item_min": "lower --user_min or --item_min",
+    r"download\('([^']*)', data_dir\)": r"`mfauc data download \1`",
+}
 PICTURES = (".png", ".pdf", ".svg")
 
 
@@ -21,9 +36,22 @@ class UsageError(Exception):
 
 
 def note(args: argparse.Namespace, text: str) -> None:
+    """Log a message for a person; `options.told` prints the log on standard error."""
+    del args
+    LOG.info("%s", text)
+
+
+def tell(args: argparse.Namespace, text: str) -> None:
     """Print a message for a person on standard error, unless --quiet."""
     if not args.quiet:
         print(f"mfauc: {text}", file=sys.stderr)
+
+
+def spoken(text: str) -> str:
+    """A message of the library in terms of the command line."""
+    for pattern, replacement in SPOKEN.items():
+        text = re.sub(pattern, replacement, text)
+    return text
 
 
 def refuse_same(outputs: Mapping[str, str], inputs: Mapping[str, Iterable[str]]) -> None:
@@ -87,16 +115,29 @@ def put(text: str, path: str | os.PathLike | None) -> None:
         atomic.write_text(path, text + "\n")
 
 
+def facts(values: Mapping[str, Any], form: str) -> str:
+    """Names with their values, as a table, as csv or as JSON."""
+    if form == "json":
+        return as_json(dict(values))
+    flat = list(_flat(values))
+    if form == "csv":
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([("name", "value"), *flat])
+        return text.getvalue().rstrip("\n")
+    width = max(len(name) for name, _ in flat)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in flat)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            several = value if isinstance(value, list | tuple) else [value]
+            shown = (f"{one:.6g}" if isinstance(one, float) else str(one) for one in several)
+            yield prefix + name, ", ".join(shown)
+
+
 def as_json(value: Any) -> str:
     """`value` as strict JSON; nan and infinities, which JSON lacks, become null."""
-    return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(v) for name, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return json.dumps(strict_json.finite(value), indent=2, ensure_ascii=False, allow_nan=False)

@@ -12,7 +12,7 @@ import numpy as np
 
 from mfauc_jax import distributed
 from mfauc_jax._core.factors import Factors
-from mfauc_jax.cli import options
+from mfauc_jax.cli import inputs, options
 from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.model import MFAUC
@@ -40,7 +40,7 @@ def fit(
     progress: bool | None,
 ) -> int:
     """This process's part of the fit; process 0 saves. 130 if a signal ended the fit early in any process."""
-    X, started = options.read(args), time.perf_counter()
+    X, started = inputs.read(args), time.perf_counter()
     mine = _mine(model, X)
     model.fit(
         X.take(mine),
@@ -51,7 +51,7 @@ def fit(
     seconds = time.perf_counter() - started
     whole = _whole(model, X, mine)
     if jax.process_index() == 0:
-        whole.save(args.out)
+        whole.save(args.out, options.metadata(args))
         ended = ", interrupted" if model.stopped_ == "interrupted" else ""
         count = jax.process_count()
         note(

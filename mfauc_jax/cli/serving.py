@@ -1,7 +1,6 @@
-"""`mfauc recommend` and `mfauc similar`: lists from a model file, in the caller's own ids."""
+"""`mfauc recommend`, `mfauc similar`, `mfauc fold_in`: lists from a model file, in the caller's own ids."""
 
 import argparse
-import contextlib
 import pathlib
 import re
 import sys
@@ -10,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mfauc_jax._core import atomic
-from mfauc_jax.cli import options, output
+from mfauc_jax.cli import inputs, lists, options
 from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data import ids
 from mfauc_jax.evaluation import ranking
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def add_to(commands: Any, everything: bool) -> None:
-    """Declare `mfauc recommend` and `mfauc similar`."""
+    """Declare `mfauc recommend`, `mfauc similar` and `mfauc fold_in`."""
     parser = options.command(
         commands,
         "recommend",
@@ -32,7 +30,8 @@ def add_to(commands: Any, everything: bool) -> None:
         "the best unseen items of users: all users unless named",
         everything,
     )
-    _add_lists(parser, "user", ("csv", "json", "parquet", "trec"))
+    _add_ids(parser, "user")
+    lists.add_to(parser, ("table", "csv", "json", "parquet", "trec"))
     parser.add_argument("--with_seen", action="store_true", help="list training items too")
     parser = options.command(
         commands,
@@ -42,10 +41,24 @@ def add_to(commands: Any, everything: bool) -> None:
         "the items nearest in angle to items: to all items unless named",
         everything,
     )
-    _add_lists(parser, "item", ("csv", "json"))
+    _add_ids(parser, "item")
+    lists.add_to(parser, ("table", "csv", "json"))
+    parser = options.command(
+        commands,
+        "fold_in",
+        fold_in,
+        "fold_in MODEL NEW_RATINGS [options]",
+        "the best unseen items of users who were not in training, from their ratings",
+        everything,
+    )
+    parser.add_argument("model", metavar="MODEL", help="a file that `mfauc fit` wrote")
+    inputs.add_ratings(parser, "NEW_RATINGS", everything)
+    text = "items that the model lacks: skip and count them, or raise (skip)"
+    parser.add_argument("--unknown", choices=("skip", "raise"), default="skip", help=text)
+    lists.add_to(parser, ("table", "csv", "json", "parquet"))
 
 
-def _add_lists(parser: argparse.ArgumentParser, kind: str, formats: tuple[str, ...]) -> None:
+def _add_ids(parser: argparse.ArgumentParser, kind: str) -> None:
     parser.add_argument("model", metavar="MODEL", help="a file that `mfauc fit` wrote")
     parser.add_argument("ids", nargs="*", metavar=kind.upper(), help=f"ids of {kind}s")
     add = parser.add_argument
@@ -54,11 +67,6 @@ def _add_lists(parser: argparse.ArgumentParser, kind: str, formats: tuple[str, .
     popular = ", or the most popular items" if kind == "user" else ""
     text = f"for {kind}s that the model lacks: an error, no list{popular} (raise)"
     add("--unknown", choices=ways, default="raise", help=text)
-    add("--n", type=options.number(int, 1), default=10, metavar="N", help="items in a list (10)")
-    add("--format", choices=formats, metavar="F", help=f"{', '.join(formats)} (--out's ending)")
-    add("--out", metavar="FILE", help="write here instead of to standard output")
-    text = "put ' before ids in a csv that a spreadsheet may run as formulas"
-    add("--escape_formulas", action="store_true", help=text)
 
 
 def recommend(args: argparse.Namespace) -> None:
@@ -68,18 +76,30 @@ def recommend(args: argparse.Namespace) -> None:
     options: dict[str, Any] = {"exclude_seen": not args.with_seen}
     if args.unknown == "popular":  # skipped ones are no longer among the users
         options["unknown"] = "popular"
-    if _format(args) == "parquet":
-        export.table(model, args.out, users, n, **options)
-    elif _format(args) == "trec":
+    if lists.form(args) == "trec":
         export.trec_run(model, args.out, users, n, **options)
     else:
-        _put(args, users, export.frames(model, users, n, **options))
+        lists.put(args, "user", users, export.frames(model, users, n, **options))
 
 
 def similar(args: argparse.Namespace) -> None:
     """Write one row per item and neighbour: item, similar, rank, cosine."""
     model, items = _load(args, "item")
-    _put(args, items, _neighbours(model, items, min(args.n, model.train_.num_items)))
+    lists.put(args, "item", items, _neighbours(model, items, min(args.n, model.train_.num_items)))
+
+
+def fold_in(args: argparse.Namespace) -> None:
+    """Write one row per new user and listed item: user, item, rank, score."""
+    lists.check(args)
+    model = MFAUC.load(args.model)
+    new = inputs.read(args, part=None)
+    try:
+        folded = model.fold_in(inputs.in_ids_of(new, model.train_), unknown=args.unknown)
+    except ValueError as error:
+        raise ValueError(f"{inputs.source(args)}: {error}") from None
+    n = min(args.n, model.train_.num_items)
+    users = ids.of(folded.train_, "user")
+    lists.put(args, "user", users, export.frames(folded, users, n))
 
 
 def _neighbours(model: MFAUC, items: np.ndarray, n: int) -> "Iterator[pl.DataFrame]":
@@ -95,8 +115,7 @@ def _neighbours(model: MFAUC, items: np.ndarray, n: int) -> "Iterator[pl.DataFra
 
 def _load(args: argparse.Namespace, kind: str) -> tuple[MFAUC, np.ndarray]:
     """The model, and the requested ids as the model has them."""
-    _format(args)
-    output.check_writable(args.out, stream=_format(args) != "parquet")
+    lists.check(args)
     if args.ids and args.ids_file:
         raise UsageError(f"give {kind}s or --{kind}s_file, not both")
     model = MFAUC.load(args.model)
@@ -164,42 +183,3 @@ def _with_unknown(
             f"{kind} {strange[0]!r} is not a whole number, and the {kind}s of {args.model} are: {examples}, …"
         )
     return np.array([int(name) for name in wanted])
-
-
-def _format(args: argparse.Namespace) -> str:
-    ending = pathlib.Path(args.out or "").suffix.lower()[1:]
-    chosen = args.format or (ending if ending in ("json", "parquet", "trec") else "csv")
-    if chosen == "trec" and not args.out:
-        raise UsageError("--format trec needs --out FILE")
-    if chosen == "parquet" and ending != "parquet":
-        raise UsageError("--format parquet needs --out FILE.parquet")
-    return chosen
-
-
-def _put(args: argparse.Namespace, requested: np.ndarray, frames: "Iterator[pl.DataFrame]") -> None:
-    """Write frames of (id, listed id, rank, value) as CSV, one after the other, or as JSON with one list per id."""
-    kind = "user" if args.run is recommend else "item"
-    lists: dict[Any, list] = {name: [] for name in requested.tolist()}
-    listed, risky = set(), 0
-    with contextlib.ExitStack() as stack:
-        file: Any = sys.stdout
-        if args.out is not None:
-            file = stack.enter_context(atomic.text_file(args.out))
-        for frame in frames:
-            if _format(args) == "csv":
-                risky += export.count_formulas(frame)
-                shown = export.escaped(frame) if args.escape_formulas else frame
-                file.write(shown.write_csv(include_header=not listed))
-            else:
-                _, item_column, _, value_column = frame.columns
-                for name, item, _, number in frame.iter_rows():
-                    lists[name].append({item_column: item, value_column: number})
-            listed.update(frame[kind].to_list(), [None])
-        if _format(args) == "json":
-            answer = [{kind: name, "list": items} for name, items in lists.items()]
-            file.write(output.as_json(answer) + "\n")
-    if risky and not args.escape_formulas:
-        note(args, f"{risky} {export.RISK}; --escape_formulas puts ' before them")
-    empty = [str(name) for name in lists if name not in listed]
-    if empty:
-        note(args, f"nothing left to list for {len(empty)} {kind}s, such as {empty[0]!r}: all seen")

@@ -6,6 +6,9 @@ from mfauc_jax.data.download import Downloaded, download
 from mfauc_jax.data.item_files import isbn_prefixes, read_movies
 from mfauc_jax.data.ratings import Timed, load, load_split, load_timed, read_ratings, read_timed
 from mfauc_jax.data.splits import Split
+from mfauc_jax.data.titles import Titles
+from mfauc_jax.data.titles import read as read_titles
+from mfauc_jax.data.writing import write_ratings
 
 __all__ = [
     "DATASETS",
@@ -13,6 +16,7 @@ __all__ = [
     "Filter",
     "Split",
     "Timed",
+    "Titles",
     "download",
     "isbn_prefixes",
     "load",
@@ -21,6 +25,8 @@ __all__ = [
     "read_movies",
     "read_ratings",
     "read_timed",
+    "read_titles",
     "splits",
     "synthetic",
+    "write_ratings",
 ]

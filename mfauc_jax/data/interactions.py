@@ -281,7 +281,7 @@ def merged(rows, cols, shape, weights, user_ids=None, item_ids=None) -> Interact
     csr = scipy.sparse.coo_array((ones, (rows, cols)), shape=(m, n)).tocsr()  # sums repeats
     csr.sort_indices()
     confidence = None if weights is None else csr.data
-    return _build(csr.indptr, csr.indices, confidence, n, user_ids, item_ids)
+    return built(csr.indptr, csr.indices, confidence, n, user_ids, item_ids)
 
 
 def gathered(pairs: "Pairs") -> Interactions:
@@ -289,7 +289,7 @@ def gathered(pairs: "Pairs") -> Interactions:
     m, n = len(pairs.user_ids), len(pairs.item_ids)
     validation.size(m, n, len(pairs.users))
     indptr = np.concatenate([[0], np.cumsum(np.bincount(pairs.users, minlength=m))])
-    return _build(indptr, pairs.items, pairs.confidence, n, pairs.user_ids, pairs.item_ids)
+    return built(indptr, pairs.items, pairs.confidence, n, pairs.user_ids, pairs.item_ids)
 
 
 def useless(X: Interactions) -> list[str]:
@@ -305,16 +305,16 @@ def useless(X: Interactions) -> list[str]:
 def _from_sorted_csr(csr, like: Interactions, user_ids, item_ids) -> Interactions:
     csr.sort_indices()
     confidence = None if like.confidence is None else csr.data
-    return _build(csr.indptr, csr.indices, confidence, csr.shape[1], user_ids, item_ids)
+    return built(csr.indptr, csr.indices, confidence, csr.shape[1], user_ids, item_ids)
 
 
-def _build(indptr, indices, confidence, num_items, user_ids, item_ids) -> Interactions:
+def built(indptr, indices, confidence, num_items, user_ids, item_ids) -> Interactions:
+    """X from CSR arrays that were checked before."""
     return Interactions(
         host.ints(indptr),
         host.ints(indices),
         None if confidence is None else host.floats(confidence),
         int(num_items),
         int(np.diff(indptr).max()).bit_length(),
-        user_ids,
-        item_ids,
+        *(user_ids, item_ids),
     )

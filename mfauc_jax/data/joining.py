@@ -136,4 +136,5 @@ def of_all(X: Interactions) -> Interactions:
     user_ids = host.everybody(np.asarray(X.user_ids)) if given[1] else None
     rows = np.repeat(np.arange(len(lengths)), lengths)
     shape = len(lengths), X.num_items
-    return interactions.merged(rows, items, shape, confidence, user_ids, X.item_ids)
+    whole = interactions.merged(rows, items, shape, confidence, user_ids, X.item_ids)
+    return whole if X.dislikes is None else dataclasses.replace(whole, dislikes=of_all(X.dislikes))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from mfauc_jax._core import programs
 from mfauc_jax.data.interactions import Interactions
@@ -81,6 +81,54 @@ def local_auc(
     result = np.full(m, np.nan)
     result[counts.users] = formulas.weighted_auc(counts, mass, a, among_best)
     return result
+
+
+def activity_groups(lengths: Int[np.ndarray, " users"], bins: int = 8) -> Int[np.ndarray, " users"]:
+    """The group of each user, 0 for the least active: at most `bins` groups of about equally many users.
+
+    Users with the same number of items are in the same group.
+
+    Args:
+        lengths: the number of training items of each user.
+        bins: largest number of groups.
+    """
+    edges = np.unique(np.quantile(lengths, np.linspace(0, 1, bins + 1)))
+    group = np.clip(np.searchsorted(edges, lengths, side="right") - 1, 0, max(len(edges) - 2, 0))
+    return np.unique(group, return_inverse=True)[1]
+
+
+class Exposure(NamedTuple):
+    """How often each item is in a list, and how popular it is."""
+
+    had: Int[np.ndarray, " n"]  # users with the item in training
+    shown: Int[np.ndarray, " n"]  # users with the item in their list
+    covered: float  # share of the items that are in some list
+    top_tenth: float  # share of all places that the most popular tenth of the items fills
+
+
+def exposure(
+    model: Any,
+    train: Interactions,
+    n: int = 10,
+    users: Any = None,
+    exclude: Interactions | None = None,
+) -> Exposure:
+    """In how many lists of n each item is, and how many users had it in training.
+
+    Args:
+        model: a fitted model or Factors.
+        train: the training positives, which are left out of the lists.
+        n: length of a list.
+        users: rows of the users whose lists count; None: all.
+        exclude: what is left out of the lists in place of `train`, such as dislikes too; None: `train`.
+    """
+    users = np.arange(train.num_users) if users is None else users
+    items, _ = ranking.top_items(model, users, n, exclude=train if exclude is None else exclude)
+    shown = np.bincount(items[items >= 0], minlength=train.num_items)
+    had = np.bincount(np.asarray(train.indices), minlength=train.num_items)
+    popular = np.argsort(-had, kind="stable")[: max(1, train.num_items // 10)]
+    share = shown[popular].sum() / max(shown.sum(), 1)
+    return Exposure(had, shown, float((shown > 0).mean()), float(share))
 
 
 class Roc(NamedTuple):

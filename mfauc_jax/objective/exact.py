@@ -10,6 +10,7 @@ Every φ, g, g′, user weight and spread penalty is supported. Users are stream
 grow with m · n. Gradients are `jax.grad` of these functions.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -196,30 +197,56 @@ def pair_rank_losses(
     return jax.lax.map(one, s_pos)
 
 
+class Positives(NamedTuple):
+    """The entries of X, in the order of the users; a user ≥ m marks padding, whose g is 0."""
+
+    rows: Int[Array, "nnz"]
+    items: Int[Array, "nnz"]
+    g: Float[Array, "nnz"]
+    removed: Float[Array, "nnz"] | None  # as in `Plan`
+
+
 def _moments(objective: Objective, factors: Factors, data: Plan) -> Float[Array, ""]:
-    """θ of the square loss from moments of the scores (docs/derivations.md#moments, with the w and σ of #spread).
+    positives = Positives(data.X.rows, data.X.indices, data.weights.g, data.removed)
+    return moments(objective, factors, data, positives) + equation.penalty(objective, factors)
+
+
+def moments(
+    objective: Objective,
+    factors: Factors,
+    data: Plan,
+    positives: Positives,
+    over: Callable[[Array], Array] = lambda sums: sums,
+) -> Float[Array, ""]:
+    """The data term of the square loss from moments of the scores (docs/derivations.md#moments; w and σ of #spread).
 
     C_ip = ½[(1 − s_ip)² + 2 (1 − s_ip) μ′_i + Q′_i]. Here μ′ and Q′ are the mean and the mean square of the
     negatives' scores: the moments over all items minus those over the positives.
+
+    Args:
+        objective: φ and σ.
+        factors: U and V.
+        data: the weights, and the number of users.
+        positives: all of them, or those of one device.
+        over: the sum over devices.
     """
-    X, weights = data.X, data.weights
-    b, rows, items, m = weights.b, X.rows, X.indices, X.num_users
+    weights, m = data.weights, data.X.num_users
+    b, (rows, items, g, removed) = weights.b, positives
     U, V = factors
     V = V - (b @ V / b.sum())[None, :]  # a common shift of all items leaves the margins as they are
     s = scores_at(U, V, rows, items)
-    own_b = b[items] if data.removed is None else data.removed
+    own_b = b[items] if removed is None else removed
 
     def row_sums(values):
-        return jax.ops.segment_sum(values, rows, m, indices_are_sorted=True)
+        return over(jax.ops.segment_sum(values, rows, m, indices_are_sorted=True))
 
     second = ((U @ (V.T @ (b[:, None] * V))) * U).sum(1)  # Σ_j b_j s_ij²; Σ_j b_j s_ij is 0
     mean = -row_sums(own_b * s) / weights.neg_mass  # μ′
     square = (second - row_sums(own_b * s**2)) / weights.neg_mass  # Q′
     rank_loss = 0.5 * ((1 - s) ** 2 + 2 * (1 - s) * mean[rows] + square[rows])
-    risks = row_sums(weights.g * objective.weighting(rank_loss))
+    risks = row_sums(g * objective.weighting(rank_loss))
     risks = risks + 0.5 * objective.spread * (square - mean**2)
-    data_term = weights.user @ risks / weights.usable.shape[0]
-    return data_term + equation.penalty(objective, factors)
+    return weights.user @ risks / weights.usable.shape[0]
 
 
 CHUNK = 2**17  # pairs whose scores are computed at a time

@@ -80,7 +80,7 @@ def uniform(
     """
     width = num_pos + (num_neg if weights.disliked is None else 2 * num_neg)
     drawn = draws.words(key, (users.shape[0], width), first * width)
-    pos, g_pos = _positives(drawn[:, :num_pos], X, weights, users)
+    pos, g_pos = positives_at(drawn[:, :num_pos], X, weights, users)
     neg, g_neg = _negatives(drawn[:, num_pos:], X, weights, users)
     scale = num_neg / max(num_neg - 1, 1)
     return Sample(users, pos, neg, g_pos, g_neg, weights.user[users], scale)
@@ -177,10 +177,11 @@ def draw_positives(
     key: Key[Array, ""], X: Interactions, weights: PairWeights, users: Int[Array, "b"], count: int
 ) -> tuple[Int[Array, "b count"], Float[Array, "b count"]]:
     """`count` iid items of ω_i from g_i, and their weights (1/count each, up to rounding)."""
-    return _positives(draws.words(key, (users.shape[0], count)), X, weights, users)
+    return positives_at(draws.words(key, (users.shape[0], count)), X, weights, users)
 
 
-def _positives(bits, X: Interactions, weights: PairWeights, users):
+def positives_at(bits, X: Interactions, weights: PairWeights, users):
+    """`draw_positives` from random words, [b, count]."""
     count = bits.shape[1]
     users = jnp.broadcast_to(users[:, None], bits.shape)
     start, end = X.indptr[users], X.indptr[users + 1]
@@ -254,7 +255,7 @@ def _with_dislikes(bits, X: Interactions, weights: PairWeights, disliked: Dislik
 def _around_item(pos_bits, neg_bits, X, weights, item, users, user_weight) -> Sample:
     b, count = neg_bits.shape
     relevant, slot = lookups.contains(X, users, item)
-    pos, g_pos = _positives(pos_bits, X, weights, users)
+    pos, g_pos = positives_at(pos_bits, X, weights, users)
     # negatives other than j: draw from the mass without j's own, then step over j's place
     mass_before = lookups.mass_before(weights.neg_table, item) - lookups.row_mass_before(
         X, weights, users, slot

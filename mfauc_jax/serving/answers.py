@@ -252,6 +252,13 @@ def _placed(own: np.ndarray, is_known: np.ndarray, other: np.ndarray) -> np.ndar
 def _nearest(kind: str, F: Any, names: np.ndarray | None, given: Any, n: int) -> tuple:
     """The n rows of F nearest in angle to each given row, without itself, and their cosines; in the caller's ids."""
     rows = ids.places(kind, names, ids.requested(given, names), len(F))
+    found, cosine = nearest_rows(F, rows, n)
+    named = ids.names(names, found)
+    return (named[0], cosine[0]) if np.ndim(given) == 0 else (named, cosine)
+
+
+def nearest_rows(F: Any, rows: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The n rows of F nearest in angle to each of some rows, without itself, and their cosines; both [rows, n]."""
     unit = host.remembered(F, "unit rows", _unit_rows)
     itself = (
         Interactions(host.ints(np.arange(len(rows) + 1)), host.ints(rows), None, len(F), 1)
@@ -259,9 +266,7 @@ def _nearest(kind: str, F: Any, names: np.ndarray | None, given: Any, n: int) ->
         else None
     )
     mine = Factors(host.put(np.asarray(unit)[rows]), unit)
-    found, cosine = ranking.top_items(mine, np.arange(len(rows)), n, exclude=itself)
-    named = ids.names(names, found)
-    return (named[0], cosine[0]) if np.ndim(given) == 0 else (named, cosine)
+    return ranking.top_items(mine, np.arange(len(rows)), n, exclude=itself)
 
 
 def _unit_rows(F: Any) -> Any:

@@ -11,6 +11,7 @@ it is the system of the last Newton step, which is of first order in what a posi
 negatives: they change H and v̈, and so every contribution, but have none of their own.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -45,45 +46,54 @@ def check(objective: Objective) -> None:
         )
 
 
-def split(
+def splits(
     objective: Objective,
     V: Float[np.ndarray, "n k"],
-    user: Interactions,
+    users: Interactions,
     weights: PairWeights,
-    u: Float[np.ndarray, "k"],
+    U: Float[np.ndarray, "m k"],
     usable_share: float,
-) -> Float[np.ndarray, "k P"]:
-    """H⁻¹ r_p of each positive, as columns; v_j times them are the contributions to the score of item j.
+) -> Iterator[Float[np.ndarray, "k P"]]:
+    """H⁻¹ r_p of each positive of one user after the other, as columns; v_j times them are its contributions to item j.
 
     Args:
-        objective: that of the fit, with λ and σ of this user.
+        objective: that of the fit, with λ and σ of these users.
         V: the factors of the items.
-        user: the positives of one user.
-        weights: g, g′ and w of the user, with the constants of the training set.
-        u: the user's factors.
+        users: the positives of the users.
+        weights: g, g′ and w of the users, with the constants of the training set.
+        U: the factors of the users.
         usable_share: as in `fold_in.fold_in`.
     """
-    items, k = np.asarray(user.indices), V.shape[1]
-    w = float(np.asarray(weights.user)[0])
-    if not w > 0:
-        return np.zeros((k, len(items)))
-    V, u = V.astype(np.float64), u.astype(np.float64)
-    g, b = (np.asarray(a, np.float64) for a in (weights.g, weights.b))
-    own = dislikes.entries(user, g, b, weights.disliked)
-    entries = np.asarray(own.X.indices)
-    mass = float(np.asarray(weights.neg_mass)[0])
-    spread = float(np.broadcast_to(np.asarray(objective.spread), (1,))[0])
+    m, k = U.shape
+    bounds, indices = np.asarray(users.indptr), np.asarray(users.indices)
+    g, b, w, mass = (
+        np.asarray(a, np.float64) for a in (weights.g, weights.b, weights.user, weights.neg_mass)
+    )
+    known = dislikes.entries(users, g, b, weights.disliked)  # positives and dislikes
+    known_bounds, known_items = np.asarray(known.X.indptr), np.asarray(known.X.indices)
+    spread = np.broadcast_to(np.asarray(objective.spread, np.float64), (m,))
+    reg, square = fold_in.by_user(objective, m), isinstance(objective.loss, losses.Square)
+    V = V.astype(np.float64)
     V = V - b @ V / b.sum()  # Σ b v = 0; margins do not change
-    if isinstance(objective.loss, losses.Square):
-        H, _ = fold_in.system(V[entries], own.g, own.removed, V.T @ (b[:, None] * V), mass, spread)
-        far = -(own.removed @ V[entries]) / mass
-        targets = g[:, None] * (V[items] - far)
-    else:
-        g_neg = b / mass
-        np.add.at(g_neg, entries, -own.removed / mass)
-        H, targets = _by_pairs(objective, V, items, u, g, g_neg, spread)
-    ridge = usable_share * float(fold_in.by_user(objective, 1)[0]) / w
-    return np.linalg.solve(H + (ridge + 1e-9 * np.abs(H).max()) * np.eye(k), targets.T)
+    gram = V.T @ (b[:, None] * V) if square else np.zeros((k, k))
+    for i in range(m):
+        own, both = (slice(ends[i], ends[i + 1]) for ends in (bounds, known_bounds))
+        items, entries = indices[own], known_items[both]
+        if not w[i] > 0 or not 0 < len(items) < len(V):
+            yield np.zeros((k, len(items)))
+            continue
+        removed = known.removed[both]
+        if square:
+            H, _ = fold_in.system(V[entries], known.g[both], removed, gram, mass[i], spread[i])
+            far = -(removed @ V[entries]) / mass[i]
+            targets = g[own, None] * (V[items] - far)
+        else:
+            g_neg = b / mass[i]
+            np.add.at(g_neg, entries, -removed / mass[i])
+            u = U[i].astype(np.float64)
+            H, targets = _by_pairs(objective, V, items, u, g[own], g_neg, spread[i])
+        ridge = usable_share * float(reg[i]) / w[i]
+        yield np.linalg.solve(H + (ridge + 1e-9 * np.abs(H).max()) * np.eye(k), targets.T)
 
 
 def _by_pairs(objective, V, items, u, g, g_neg, spread) -> tuple[np.ndarray, np.ndarray]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 FORMULA, NUMBER = r"^[=+\-@\t\r\n＝＋－＠]", r"^[+-]?\d+([.,]\d+)?$"
 RISK = "cells begin with = + - @, a tab or a line end: a spreadsheet may run them as formulas"
 BLOCK = 8192  # users whose lists are in memory at once
+KINDS = ("npy", "parquet", "csv")  # of files of vectors
 
 
 def shard(path: str | os.PathLike) -> pathlib.Path:
@@ -118,7 +119,7 @@ def table(
             for frame in frames(model, users, n, **options):
                 risky += count_formulas(frame)
                 shown = escaped(frame) if escape_formulas else frame
-                file.write(shown.write_csv(include_header=header))
+                file.write(short(shown).write_csv(include_header=header))
                 header = False
         if risky and not escape_formulas:
             reading.warn(str(path), [f"{risky} {RISK}; escape_formulas=True puts ' before them"])
@@ -134,6 +135,47 @@ def table(
     with atomic.beside(path) as temporary:
         register_io_source(source, schema=schema).sink_parquet(temporary)
     return path
+
+
+def vectors(model: Recommender, folder: str | os.PathLike, kind: str = "npy") -> list[pathlib.Path]:
+    """Write the vectors of all items and of all users into a folder, each file whole or not at all.
+
+    As "npy", for faiss and hnswlib: items.npy and users.npy, contiguous float32, and the ids of their rows in
+    item_ids.npy and user_ids.npy. As "parquet" or "csv", tables items and users with the columns id, v0, v1, …
+
+    Args:
+        model: a fitted model.
+        folder: where the files go; it is made if it does not exist.
+        kind: "npy", "parquet" or "csv".
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind = {kind!r} must be one of {', '.join(KINDS)}")
+    import polars as pl
+
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, made in (("item", item_vectors(model)), ("user", user_vectors(model))):
+        if kind == "npy":
+            arrays = {f"{name}s.npy": made.vectors, f"{name}_ids.npy": made.ids}
+            for file, array in arrays.items():
+                with atomic.beside(folder / file) as temporary, temporary.open("wb") as stream:
+                    np.save(stream, array, allow_pickle=False)
+            written += [folder / file for file in arrays]
+            continue
+        columns = {f"v{place}": column for place, column in enumerate(made.vectors.T)}
+        frame = pl.DataFrame({"id": made.ids} | columns)
+        with atomic.beside(folder / f"{name}s.{kind}") as temporary:
+            frame.write_csv(temporary) if kind == "csv" else frame.write_parquet(temporary)
+        written.append(folder / f"{name}s.{kind}")
+    return written
+
+
+def short(frame: "pl.DataFrame") -> "pl.DataFrame":
+    """The frame with its real numbers to six digits, which is what a float32 can tell, for text."""
+    import polars as pl
+
+    return frame.with_columns(pl.col(pl.Float64, pl.Float32).cast(pl.Float64).round_sig_figs(6))
 
 
 def count_formulas(frame: "pl.DataFrame") -> int:

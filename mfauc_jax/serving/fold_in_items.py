@@ -100,3 +100,20 @@ def _columns(X: Any, items: np.ndarray):
     ends = np.cumsum(counts)
     for j, start, end in zip(items, ends - counts, ends, strict=True):
         yield j, rows[slots[start:end]], slots[start:end]
+
+
+def with_solved(
+    problem: Problem, factors: Factors, items: np.ndarray, prior: Any = None
+) -> Factors:
+    """The factors with the v_j of some items solved; λ_j pulls them to `prior`, A f_j, or to 0."""
+    if not len(items):
+        return factors
+    solved = solve(problem, factors, items, prior)
+    return factors._replace(V=replaced(factors.V, items, solved))
+
+
+def replaced(F: Any, rows: np.ndarray, values: np.ndarray) -> Any:
+    """F with other values in some rows, on the device."""
+    F = np.array(F)
+    F[rows] = values
+    return host.put(F)

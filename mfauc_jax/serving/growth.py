@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -110,24 +111,34 @@ class Growing(Recommender):
         X, (U, V) = self._train, self._fitted()
         (i,) = ids.places("user", X.user_ids, ids.requested(user, X.user_ids), X.num_users)
         (j,) = ids.places("item", X.item_ids, ids.requested(item, X.item_ids), X.num_items)
-        score = float(np.asarray(U)[i] @ np.asarray(V)[j])
-        positives, parts = self._parts(int(i))
-        contributions = np.asarray(V)[j] @ parts
+        V = np.asarray(V)
+        positives, parts = next(self.explanations(np.array([i])))
+        score, contributions = float(np.asarray(U)[i] @ V[j]), V[j] @ parts
         order = np.argsort(-contributions, kind="stable")
         named = ids.names(X.item_ids, positives[order])
         return Explanation(named, contributions[order], score, score - float(contributions.sum()))
 
-    def _parts(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """The positives of the user in row i, and the part of u that each gives, as columns, [k, P]."""
-        train, (U, V) = self.folded_from_ or self._train, map(np.asarray, self._fitted())
-        own = self._train.take(np.array([i]))
-        positives = np.asarray(own.indices)
-        if not 0 < len(positives) < own.num_items:
-            return positives, np.zeros((V.shape[1], len(positives)))
-        problem, share = self._problem_of_users(train, own, self._constants(train))
-        explanation.check(problem.objective)
-        weights = problem.weights
-        return positives, explanation.split(problem.objective, V, own, weights, U[i], share)
+    def explanations(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The positives of users, as columns of X, and the parts of their u, [k, P]: for `explain`, and for many users.
+
+        v_j times a part is the contribution of its positive to the score of item j. A user who has every item, or
+        none, has parts of 0.
+
+        Args:
+            rows: the rows of the users in the training set.
+        """
+        X, train, (U, V) = self._train, self.folded_from_ or self._train, self._fitted()
+        own, U, V = X.take(rows), np.asarray(U)[rows], np.asarray(V)
+        bounds, items = np.asarray(own.indptr), np.asarray(own.indices)
+        lengths = np.diff(bounds)
+        if not ((lengths > 0) & (lengths < X.num_items)).any():
+            parts = (np.zeros((V.shape[1], length)) for length in lengths)
+        else:
+            problem, share = self._problem_of_users(train, own, self._constants(train))
+            explanation.check(problem.objective)
+            parts = explanation.splits(problem.objective, V, own, problem.weights, U, share)
+        for i, part in enumerate(parts):
+            yield items[bounds[i] : bounds[i + 1]], part
 
     def _constants(self, X: Interactions) -> Constants | None:
         """What fold-in needs of the training set X, computed once for these weights and this penalty."""
@@ -181,11 +192,11 @@ class Growing(Recommender):
         factors = Factors(U, host.joined(V, rows))
         items = np.zeros(0, int) if new is None else joining.columns_of(new, X)
         if not len(items) or fold_in_items.is_quadratic(problem.objective):
-            factors = _items_solved(problem, factors, items, prior)
+            factors = fold_in_items.with_solved(problem, factors, items, prior)
         else:
             item_newton.check(problem.objective)
             found, gap = item_newton.solve(problem, factors, items)
-            factors = factors._replace(V=_replaced(factors.V, items, found))
+            factors = factors._replace(V=fold_in_items.replaced(factors.V, items, found))
         grown = dataclasses.replace(self)  # pyright: ignore
         fitted, kept = Fitted(factors, self.history_, "folded in"), (learned, self.user_features_)
         grown._keep(X, fitted, None, gap, kept)
@@ -263,10 +274,10 @@ class Growing(Recommender):
         learned = new_items.padded(self.item_features_, X.num_items)
         prior = learned and learned.rows()
         before = Factors(*(host.joined(F, Z) for F, Z in zip(self.factors_, zeros, strict=True)))
-        factors = _items_solved(problem, before, items[items >= n], prior)
+        factors = fold_in_items.with_solved(problem, before, items[items >= n], prior)
         folded = self._solve_users(X, factors.V, X.take(users), constants)
-        factors = factors._replace(U=_replaced(factors.U, users, folded.U))
-        factors = _items_solved(problem, factors, items, prior)
+        factors = factors._replace(U=fold_in_items.replaced(factors.U, users, folded.U))
+        factors = fold_in_items.with_solved(problem, factors, items, prior)
         moved = sum(
             ((np.asarray(a) - np.asarray(b)) ** 2).sum()
             for a, b in zip(factors, before, strict=True)
@@ -301,20 +312,5 @@ class Growing(Recommender):
         )
 
 
-def _items_solved(problem: Problem, factors: Factors, items: np.ndarray, prior=None) -> Factors:
-    """The factors with the v_j of some items solved; λ_j pulls them to `prior`, A f_j, or to 0."""
-    if not len(items):
-        return factors
-    solved = fold_in_items.solve(problem, factors, items, prior)
-    return factors._replace(V=_replaced(factors.V, items, solved))
-
-
 def _item_counts(X: Interactions) -> np.ndarray:
     return np.bincount(np.asarray(X.indices), minlength=X.num_items)
-
-
-def _replaced(F: Any, rows: np.ndarray, values: np.ndarray) -> Any:
-    """F with other values in some rows, on the device."""
-    F = np.array(F)
-    F[rows] = values
-    return host.put(F)

@@ -5,20 +5,19 @@ The tensors are `user_factors`, `item_factors`, `train_indptr`, `train_indices`,
 and, if users have ids, `user_ids` (integers), or `user_ids.bytes` and
 `user_ids.offsets` (UTF-8 strings, one after the other); the same for items. The metadata are text: `format`,
 `format_version`, `library_version`, `params`, `training` and, since 2.1, `constants` (all three JSON; the last are the
-numbers of the training set that fold-in needs), and `sha256` of all the rest. A fit with features has those too, since
-2.3 (`packing`); a file without is still 2.2.
+numbers of the training set that fold-in needs), since 2.2 `metadata` (JSON, what the caller of `save` gave), and
+`sha256` of all the rest. A fit with features has those too, since 2.3 (`packing`); a file without is still 2.2.
 
 A new minor version of the format adds what older readers may ignore; older readers refuse a new major version.
 """
 
 import hashlib
 import json
-import math
 import os
 import pathlib
 import warnings
 from collections.abc import Mapping
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,26 +26,12 @@ from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import Spec
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.problem import Constants
-from mfauc_jax.serving import packing, stored_rows
+from mfauc_jax.serving import packing, stored_rows, tensor_file
+from mfauc_jax.serving.tensor_file import UNSOUND, ModelFileError
 from mfauc_jax.training.side_information import Learned
 
 FORMAT, VERSION, WITH_FEATURES = "mfauc_jax model", (2, 2), (2, 3)
-SAFETENSORS_TYPES = {
-    "float32": "F32",
-    "float64": "F64",
-    "int32": "I32",
-    "int64": "I64",
-    "uint64": "U64",
-    "uint8": "U8",
-}
-NUMPY_TYPES = {name: np.dtype(kind).newbyteorder("<") for kind, name in SAFETENSORS_TYPES.items()}
 SIDES = ("item", "user")
-LONGEST_HEADER = 10**8  # bytes, as in safetensors itself
-UNSOUND = (KeyError, ValueError, TypeError, AttributeError, RecursionError)  # by damaged contents
-
-
-class ModelFileError(ValueError):
-    """A file that is not a whole model which this version can read; the message says why."""
 
 
 class Contents(NamedTuple):
@@ -61,6 +46,9 @@ class Contents(NamedTuple):
     solved: np.ndarray | None = (
         None  # positives of each item when `partial_fit` last solved it, [n]
     )
+    metadata: Mapping[str, str] = {}  # what the caller of `save` gave
+    format_version: str = ""  # of the file; `write` fills it in
+    checksum: str = ""  # sha256 of everything else; `write` fills it in
     learned: tuple[Learned | None, Learned | None] = (None, None)  # features of items and of users
 
 
@@ -88,30 +76,11 @@ def write(path: str | os.PathLike, contents: Contents) -> None:
     metadata |= {name: text for _, more in sides for name, text in more.items()}
     if contents.constants is not None:
         metadata["constants"] = json.dumps(contents.constants.numbers())
+    if contents.metadata:
+        metadata["metadata"] = json.dumps(check_metadata(contents.metadata))
     metadata["sha256"] = _digest(tensors, metadata)
     with atomic.beside(path) as temporary, temporary.open("wb") as file:
-        _write_safetensors(file, tensors, metadata)
-
-
-def _write_safetensors(
-    file: BinaryIO, tensors: dict[str, np.ndarray], metadata: dict[str, str]
-) -> None:
-    """The safetensors format: the header's length in 8 bytes, the header as JSON, the tensors' bytes.
-
-    Names in sorted order, so that equal contents are equal bytes; safetensors' own writer orders the metadata anew in
-    every process.
-    """
-    header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
-    end = 0
-    for name, tensor in sorted(tensors.items()):
-        start, end = end, end + tensor.nbytes
-        kind = SAFETENSORS_TYPES[tensor.dtype.name]
-        header[name] = {"dtype": kind, "shape": tensor.shape, "data_offsets": [start, end]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    file.write(len(text).to_bytes(8, "little") + text)
-    for _, tensor in sorted(tensors.items()):
-        file.write(tensor.reshape(-1).view(np.uint8).data)
+        tensor_file.write(file, tensors, metadata)
 
 
 def read(path: str | os.PathLike) -> Contents:
@@ -121,16 +90,17 @@ def read(path: str | os.PathLike) -> Contents:
     """
     forks.check()
     with pathlib.Path(path).open("rb") as file:
-        header, metadata = _header(path, file)
+        header, metadata = tensor_file.header(path, file)
         by = _check_format(path, metadata)
-        tensors = _tensors(path, file, header)
-    expected = metadata.pop("sha256", None)
+        tensors = tensor_file.tensors(path, file, header)
+    expected = metadata.pop("sha256", "")
     if expected != _digest(tensors, metadata):
         raise ModelFileError(
             f"{path} is corrupted: its contents do not match its checksum; get it again"
         )
     try:
         params, training = (dict(json.loads(metadata[name])) for name in ("params", "training"))
+        given = check_metadata(json.loads(metadata.get("metadata", "{}")))
         factors = Factors(*(host.put(tensors[f"{side}_factors"]) for side in ("user", "item")))
         train = stored_rows.interactions(tensors, factors)
         numbers = json.loads(metadata.get("constants", "null"))
@@ -145,7 +115,18 @@ def read(path: str | os.PathLike) -> Contents:
         )
     except UNSOUND as error:
         raise ModelFileError(f"{path} is not a whole model: {error!r}") from error
-    return Contents(factors, train, params, training, by, constants, solved, (items, users))
+    about = given, metadata["format_version"], expected, (items, users)
+    return Contents(factors, train, params, training, by, constants, solved, *about)
+
+
+def check_metadata(given: Any) -> dict[str, str]:
+    """A copy of the caller's metadata; a TypeError if it is not a dictionary of text."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"metadata = {given!r} must be a dictionary of text")
+    for name, value in given.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(f"metadata: {name!r}: {value!r} must be text: write str({value!r})")
+    return dict(given)
 
 
 def _check_format(path: str | os.PathLike, metadata: dict[str, str]) -> str:
@@ -207,64 +188,6 @@ def _only_named(described: Any) -> str | None:
     if settings.GIVE_AGAIN in described:
         return str(described[settings.GIVE_AGAIN])
     return next((n for n in map(_only_named, described.values()) if n is not None), None)
-
-
-def _header(
-    path: str | os.PathLike, file: BinaryIO
-) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """The tensors' types, shapes and places, and the metadata, of the header at the beginning of a file."""
-    size = os.fstat(file.fileno()).st_size
-    beginning = file.read(8)
-    if not beginning:
-        raise ModelFileError(f"{path} is empty")
-    length = int.from_bytes(beginning, "little")
-    try:
-        if not 2 <= length <= min(size - 8, LONGEST_HEADER):
-            raise ValueError(f"a header of {length} bytes in a file of {size}")
-        header = json.loads(file.read(length))
-        metadata = header.pop("__metadata__", {})
-        if not all(isinstance(text, str) for text in metadata.values()):
-            raise TypeError("its metadata are not text")
-        if not all(isinstance(entry, dict) for entry in header.values()):
-            raise TypeError("its header does not describe tensors")
-    except UNSOUND as error:
-        raise ModelFileError(
-            f"{path} is no model file, or its beginning is damaged: it cannot be read as safetensors "
-            f"({error})"
-        ) from error
-    return header, metadata
-
-
-def _tensors(
-    path: str | os.PathLike, file: BinaryIO, header: dict[str, dict[str, Any]]
-) -> dict[str, np.ndarray]:
-    """The tensors of a file, which lie one after the other behind its header, and fill the file."""
-    start, size = file.tell(), os.fstat(file.fileno()).st_size
-    end = start
-    try:
-        entries = sorted(header.items(), key=lambda entry: entry[1]["data_offsets"])
-        kinds = {name: NUMPY_TYPES[entry["dtype"]] for name, entry in entries}
-        for name, entry in entries:
-            first, last = entry["data_offsets"]
-            if any(type(length) is not int or length < 0 for length in entry["shape"]):
-                raise ValueError(f"{name} has the shape {entry['shape']}")
-            if (
-                first != end - start
-                or last - first != math.prod(entry["shape"]) * kinds[name].itemsize
-            ):
-                raise ValueError(f"{name} is at {first} to {last}")
-            end = start + last
-    except UNSOUND as error:
-        raise ModelFileError(
-            f"{path} is no model file, or its beginning is damaged: it cannot be read as safetensors "
-            f"({error!r})"
-        ) from error
-    if end != size:
-        raise ModelFileError(f"{path} is truncated, or something was added to it")
-    tensors = {name: np.empty(entry["shape"], kinds[name]) for name, entry in entries}
-    for tensor in tensors.values():
-        file.readinto(tensor.reshape(-1).view(np.uint8).data)  # type: ignore[attr-defined]
-    return tensors
 
 
 def _major(path, version: str) -> int:

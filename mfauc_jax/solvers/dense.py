@@ -10,6 +10,9 @@ every φ but the identity: by −½ Var/C² for the log, of order 1/Q (docs/deri
 
 Batches are stratified: the users are sorted by N_i and cut into b strata, and each batch has one user of each stratum.
 So a batch of any iteration has nearly the same number of positives, which fit into one static layout.
+
+On several devices each takes a part of the strata, and so a part of every batch. The factors are on every device: ∂V
+is summed over devices, and the rows of U are exchanged.
 """
 
 from typing import Any, NamedTuple
@@ -18,34 +21,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Int
 
 from mfauc_jax._core import draws, host
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import choice, count, number, part, size
-from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation, sampling, slopes
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import Sphere, by_row, unit_rows
 from mfauc_jax.objective.slopes import Batch, Positives
-from mfauc_jax.objective.weights import PairWeights
 from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import averaging, base, minibatch
+from mfauc_jax.solvers import mesh as meshes
 from mfauc_jax.solvers.averaging import Averaging
+from mfauc_jax.solvers.mesh import AXIS, SPLIT, WHOLE
+from mfauc_jax.solvers.strata import Columns, Data, batch_of, entries, layout, on_mesh
 
 ALL_ITEMS = 2**17  # up to so many items, a batch is scored against all of them
-
-
-class Data(NamedTuple):
-    """X, its weights, and the layout of a batch."""
-
-    X: Interactions
-    weights: PairWeights
-    strata: Int[Array, "b s"]  # the usable users by falling N_i; m where there is none
-    row: Int[Array, "L"]  # the place in the batch that each positive belongs to
-    offset: Int[Array, "L"]  # its place among the user's positives, if there are so many
-    # the same for the dislikes of a batch; None: there are none
-    disliked: tuple[Int[Array, "D"], Int[Array, "D"]] | None = None
 
 
 class Optimisers(NamedTuple):
@@ -78,6 +71,9 @@ class Dense(base.Solver):
     )
     num_pos: int = size(10, help="positives drawn per user; softmax takes all of them")
     average: Averaging = part(Averaging(), Averaging, help="how the iterates are averaged")
+    devices: int | None = size(
+        None, optional=True, identity=False, help="how many devices to use; None: all, but one CPU"
+    )
 
     def optimisers(self, steps: int) -> Optimisers:
         """Of U and of V; a row of U moves once in `steps` steps, and so √steps times as far."""
@@ -104,10 +100,16 @@ class Dense(base.Solver):
         order = usable[np.argsort(-lengths[usable], kind="stable")]
         order = np.pad(order, (0, b * steps - len(order)), constant_values=X.num_users)
         strata = order.reshape(b, steps)
-        disliked = problem.weights.disliked
-        others = None if disliked is None else _layout(strata, disliked.X.on_host()[2])
-        row, offset = _layout(strata, lengths)
-        return Data(X, problem.weights, host.ints(strata), row, offset, others)
+        mesh, disliked = meshes.usual(self.devices), problem.weights.disliked
+        others = None if disliked is None else disliked.X.on_host()[2]
+        if mesh.size > 1:
+            return on_mesh(mesh, problem, strata, lengths, others)
+        row, offset = map(host.ints, layout(strata, lengths))
+        laid_out = Data(X, problem.weights, host.ints(strata), row, offset)
+        if others is None:
+            return laid_out
+        row, offset = map(host.ints, layout(strata, others))
+        return laid_out._replace(disliked=(row, offset))
 
     def init(self, problem: Problem, factors: Factors) -> base.State:
         """The start, with the optimisers' states for U and V."""
@@ -115,34 +117,47 @@ class Dense(base.Solver):
         steps = -(-usable // self.users_per_batch(usable))
         memory = tuple(o.init(F) for o, F in zip(self.optimisers(steps), factors, strict=True))
         mapped = _mapped(problem.objective)
-        return base.begin(factors, memory)._replace(average=Factors(*map(mapped, factors)))
+        begun = base.begin(factors, memory)._replace(average=Factors(*map(mapped, factors)))
+        return meshes.everywhere(meshes.usual(self.devices), begun)
+
+    def portable(self, problem: Problem, state: base.State) -> base.State:
+        """The state on one device."""
+        return meshes.alone(state)
+
+    def placed(self, problem: Problem, state: base.State) -> base.State:
+        """The state on every device."""
+        return meshes.everywhere(meshes.usual(self.devices), state)
+
+    def read(self, state: base.State, like: Factors) -> Factors:
+        """The averages, on one device."""
+        return meshes.alone(state.average)
 
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
         """One iteration: every usable user once."""
         n, steps = data.X.num_items, data.strata.shape[1]
         key_users, key_items, key_draw = jax.random.split(key, 3)
-        optimisers = self.optimisers(steps)
-        width = self.items_per_batch(n)
         order = inverse = None
-        if width < n:
+        if self.items_per_batch(n) < n:
             order = draws.shuffled(key_items, jnp.arange(n))
             inverse = jnp.zeros(n, int).at[order].set(jnp.arange(n))
-
-        def one(carry, turn):
-            t, users, key = turn
-            user_memory = _at_start(state.extra[0], carry.memory[0], state.factors.U.shape)
-            tables = carry._replace(memory=(user_memory, carry.memory[1]))
-            batch = _batch(data, users)
-            positives = self._positives(objective, key, data, batch)
-            columns = Columns(order, inverse, t * width % n, width)
-            return descend(optimisers, objective, tables, data, batch, positives, columns), None
-
-        users = jnp.take_along_axis(
-            data.strata, jnp.argsort(draws.words(key_users, data.strata.shape), 1), 1
-        ).T
+        words = draws.words(key_users, data.strata.shape)
+        words = words if data.places is None else words[data.places]
+        users = jnp.take_along_axis(data.strata, jnp.argsort(words, 1), 1).T
         turns = jnp.arange(steps), users, jax.random.split(key_draw, steps)
-        start = minibatch.Tables(state.factors, state.extra, jnp.zeros(n, int))
-        (factors, memory, _), _ = jax.lax.scan(one, start, turns)
+        args = self, objective, state.factors, state.extra, data, turns, (order, inverse)
+        if data.devices is None:
+            factors, memory = _visited(*args)
+        else:
+            split = Data(WHOLE, WHOLE, SPLIT, SPLIT, SPLIT, SPLIT, data.devices, SPLIT)  # pyright: ignore
+            by_batch = (WHOLE, PartitionSpec(None, AXIS), WHOLE)
+            visited = jax.shard_map(
+                _visited,
+                mesh=data.devices.mesh,
+                in_specs=(WHOLE, WHOLE, WHOLE, WHOLE, split, by_batch, WHOLE),
+                out_specs=WHOLE,
+                check_vma=False,
+            )
+            factors, memory = visited(*args)
         iteration = state.iteration + 1
         mapped = _mapped(objective)
         rows = Factors(*map(mapped, factors))
@@ -154,60 +169,41 @@ class Dense(base.Solver):
     def _positives(self, objective, key, data: Data, batch: Batch) -> Positives:
         if equation.is_softmax(objective):
             return Positives(batch.row, batch.items, batch.g)
-        users, b = batch.users, batch.users.shape[0]
-        items, g = sampling.draw_positives(key, data.X, data.weights, users, self.num_pos)
+        b = batch.users.shape[0]
+        drawn = data.X, data.weights, batch.users
+        if data.devices is None:
+            items, g = sampling.draw_positives(key, *drawn, self.num_pos)
+        else:  # the draws that one device would make
+            bits = draws.words(key, (b * data.devices.mesh.size, self.num_pos))[data.places]
+            items, g = sampling.positives_at(bits, *drawn)
         row = jnp.repeat(jnp.arange(b), self.num_pos)
         return Positives(row, items.reshape(-1), g.reshape(-1))
 
 
-class Columns(NamedTuple):
-    """The items that a batch is scored against: a window of a random order of all, or simply all."""
+def _visited(
+    solver: Dense, objective: Objective, factors: Factors, extra: Any, data: Data, turns, window
+) -> tuple[Factors, Any]:
+    """The factors and the optimisers' states after a visit of every user; on a mesh, as one of its devices sees it."""
+    n, steps = data.X.num_items, data.strata.shape[1]
+    optimisers, width = solver.optimisers(steps), solver.items_per_batch(n)
 
-    order: Any  # [n], or None for all items
-    inverse: Any  # [n], the place of each item in `order`
-    start: Any
-    width: int
+    def one(carry, turn):
+        t, users, key = turn
+        user_memory = _at_start(extra[0], carry.memory[0], factors.U.shape)
+        tables = carry._replace(memory=(user_memory, carry.memory[1]))
+        batch = batch_of(data, users)
+        positives = solver._positives(objective, key, data, batch)
+        columns = Columns(window[0], window[1], t * width % n, width)
+        return descend(optimisers, objective, tables, data, batch, positives, columns), None
 
-    def items(self, num_items: int) -> Int[Array, "Q"]:
-        """The items of the columns."""
-        return self.order[(self.start + jnp.arange(self.width)) % num_items]
-
-    def of(self, items: Int[Array, "L"], num_items: int) -> Int[Array, "L"]:
-        """The column of each item; `width` for those that have none."""
-        if self.order is None:
-            return items
-        column = (self.inverse[jnp.minimum(items, num_items - 1)] - self.start) % num_items
-        return jnp.where(items < num_items, jnp.minimum(column, self.width), self.width)
-
-
-def _layout(strata: np.ndarray, lengths: np.ndarray) -> tuple[Array, Array]:
-    """The row of a batch, and the place in that row, of each entry that a batch has room for."""
-    width = np.append(lengths, 0)[strata].max(1)
-    row = np.repeat(np.arange(len(strata)), width)
-    offset = np.arange(len(row)) - (np.cumsum(width) - width)[row]
-    return host.ints(row), host.ints(offset)
+    start = minibatch.Tables(factors, extra, jnp.zeros(n, int))
+    (after, memory, _), _ = jax.lax.scan(one, start, turns)
+    return after, memory
 
 
 def _mapped(objective: Objective):
     """The map from the rows that are stored to those that are scored: u/|u| on the sphere."""
     return unit_rows if isinstance(objective.reg, Sphere) else lambda rows: rows
-
-
-def _batch(data: Data, users: Int[Array, "b"]) -> Batch:
-    """The users of one batch with all their positives."""
-    X, weights, row = data.X, data.weights, data.row
-    real = users < X.num_users
-    users = jnp.minimum(users, X.num_users - 1)
-    items, slot, has = _entries(X, users, real, row, data.offset)
-    return Batch(users, weights.user[users] * real, real, row, items, weights.g[slot] * has)
-
-
-def _entries(X: Interactions, users, real, row, offset):
-    """The items of a layout, n where there is none; their places in `X.indices`; and whether they exist."""
-    start, length = X.indptr[users], jnp.where(real, X.indptr[users + 1] - X.indptr[users], 0)
-    has = offset < length[row]
-    slot = jnp.where(has, start[row] + offset, 0)
-    return jnp.where(has, X.indices[slot], X.num_items), slot, has
 
 
 def descend(
@@ -238,14 +234,20 @@ def descend(
         else:  # an item is a column in Q/n of the steps
             Q = columns.width
             dv = dv.at[:Q].add((n / Q * by_item[touched[:Q]])[:, None] * rows.V[:Q])
-    visited = batch.users, rows.U, du, batch.real
+    visited = data.gathered((batch.users, rows.U, du, batch.real))
     U, user_memory = minibatch.touch(optimisers.U, U, user_memory, *visited)
     if touched is None:
         updates, item_memory = optimisers.V.update(dv, item_memory, V)
         V = jnp.asarray(optax.apply_updates(V, updates))
     else:
+        Q = columns.width
+        own = data.gathered(
+            (touched[Q:], dv[Q:], rows.V[Q:])
+        )  # the columns are the same everywhere
+        shared = touched[:Q], dv[:Q], rows.V[:Q]
+        touched, dv, v = (jnp.concatenate(both) for both in zip(shared, own, strict=True))
         sums, place = minibatch.sum_repeats(touched, dv, place)
-        V, item_memory = minibatch.touch(optimisers.V, V, item_memory, touched, rows.V, sums)
+        V, item_memory = minibatch.touch(optimisers.V, V, item_memory, touched, v, sums)
     return minibatch.Tables(Factors(U, V), (user_memory, item_memory), place)
 
 
@@ -276,17 +278,17 @@ def gradients(
     scores = slopes.Scores(S, column_weight, mass, seen, s_pos)
     if weights.disliked is not None and data.disliked is not None:
         D, (rows_of, offset) = weights.disliked.X, data.disliked
-        rejected = _entries(D, batch.users, batch.real, rows_of, offset)[0]
+        rejected = entries(D, batch.users, batch.real, rows_of, offset)[0]
         scores = scores._replace(disliked=(rows_of, columns.of(rejected, n)))
     G, scale, at_pos = slopes.of_scores(objective, scores, positives, batch, weights)
     if touched is None:  # G is 0 at the positives, so theirs fit into it
         share = at_pos / jnp.where(scale == 0, 1.0, scale)[row]
         G = G.at[row, positives.items].add(share, mode="drop")
-        du, dv = scale[:, None] * (G @ v), G.T @ (scale[:, None] * u)
+        du, dv = scale[:, None] * (G @ v), data.over(G.T @ (scale[:, None] * u))
     else:
         du = scale[:, None] * (G @ v[:Q])
         du = du + jax.ops.segment_sum(at_pos[:, None] * v[Q:], row, b, indices_are_sorted=True)
-        dv = jnp.concatenate([G.T @ (scale[:, None] * u), at_pos[:, None] * u[row]])
+        dv = jnp.concatenate([data.over(G.T @ (scale[:, None] * u)), at_pos[:, None] * u[row]])
     per_step = weights.usable.shape[0] / data.strata.shape[1]  # users, on average
     return Factors(*back_u(du), *back_v(dv * (n / per_step)))
 

@@ -111,3 +111,27 @@ def joined(values: Any, counts: np.ndarray) -> np.ndarray:
 
 def _place(part: tuple[int, np.ndarray]) -> int:
     return part[0]
+
+
+def everywhere(mesh: Mesh, tree: Any) -> Any:
+    """A pytree with every array on every device of the mesh; as it is on a mesh of one device."""
+    if mesh.size == 1:
+        return tree
+    return jax.tree.map(lambda leaf: on_mesh(mesh, on_host(leaf), spec=WHOLE), tree)
+
+
+def alone(tree: Any) -> Any:
+    """The inverse of `everywhere`: arrays that every device has, on one device."""
+
+    def one(leaf):
+        placed = isinstance(leaf, jax.Array) and len(leaf.devices()) > 1
+        return jax.device_put(on_host(leaf)) if placed else leaf
+
+    return jax.tree.map(one, tree)
+
+
+def usual(devices: int | None) -> Mesh:
+    """The mesh of so many devices; None: all of them or, as its products use all cores, one CPU device."""
+    if devices is None and jax.default_backend() == "cpu":
+        devices = 1
+    return ring(devices)

@@ -21,6 +21,7 @@ from mfauc_jax.training.checkpoints import Checkpoints
 from mfauc_jax.training.watch import Watch
 
 T = TypeVar("T")
+HASHES = 2**22  # users whose hashes are compared at a time
 REASONS = (None, "callback", "converged", "patience", "interrupted", "error")  # weakest first
 
 
@@ -155,22 +156,23 @@ def check_users(X: Interactions) -> None:
                 )
     if not counts[:, 1].all():
         return
-    padded = np.zeros((int(counts[:, 1].max()), 2), np.uint32)
-    padded[: len(hashes)] = hashes.view(np.uint32).reshape(-1, 2)
-    gathered = host.everyone(padded)
-    known = [
-        np.ascontiguousarray(part[:count]).view(np.uint64).ravel()
-        for part, count in zip(gathered, counts[:, 1], strict=True)
-    ]
-    values, times = np.unique(np.concatenate(known), return_counts=True)
-    if (times > 1).any():
+    turns = -(-int(counts[:, 1].sum()) // HASHES)  # so that no process holds all users' hashes
+    turn = digests.mixed(hashes) % np.uint64(turns)
+    for t in range(turns):
+        mine = hashes[turn == t]
+        gathered = host.everybody(mine)
+        values, times = np.unique(gathered, return_counts=True)
+        if not (times > 1).any():
+            continue
         repeated = values[times > 1][0]
-        holders = [str(i) for i, part in enumerate(known) if repeated in part]
-        mine = np.flatnonzero(hashes == repeated)
-        named = f" (such as {X.user_ids[mine[0]]})" if len(mine) and X.user_ids is not None else ""
+        holders = np.flatnonzero(host.everyone(np.int32(repeated in mine)))
+        place = np.flatnonzero(hashes == repeated)
+        named = (
+            f" (such as {X.user_ids[place[0]]})" if len(place) and X.user_ids is not None else ""
+        )
         raise ValueError(
-            f"{int((times > 1).sum())} users{named} are in processes {' and '.join(holders)}: each user must be in "
-            "one process only"
+            f"{int((times > 1).sum())} users{named} are in processes {' and '.join(map(str, holders))}: each user must "
+            "be in one process only"
         )
 
 

@@ -1,6 +1,7 @@
 """The loop over iterations: records, early stops, progress, checkpoints. It is plain Python on purpose."""
 
 import functools
+import logging
 import math
 import sys
 import time
@@ -15,6 +16,7 @@ from tqdm.auto import tqdm
 
 from mfauc_jax._core import host
 from mfauc_jax._core.factors import Factors
+from mfauc_jax.evaluation import formulas
 from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import base
 from mfauc_jax.training import agreement
@@ -22,6 +24,8 @@ from mfauc_jax.training.checkpoints import Kept, States
 from mfauc_jax.training.interrupts import Interrupts
 from mfauc_jax.training.watch import Watcher
 
+LOG = logging.getLogger("mfauc_jax")
+EVERY = 10.0  # seconds between two lines of progress where there is no terminal
 COLLAPSED = 1e-6  # scores below this are zero in all but name
 
 
@@ -41,6 +45,41 @@ class DivergedError(ArithmeticError):
     def __init__(self, message: str, fitted: Fitted):
         super().__init__(message)
         self.fitted = fitted
+
+
+class Progress:
+    """The progress of a fit: a bar on a terminal; elsewhere a record of the log every ten seconds."""
+
+    def __init__(self, total: int, done: int, show: bool | None, first: str):
+        """Begin.
+
+        Args:
+            total: number of iterations.
+            done: how many of them are done already.
+            show: whether to show a bar; None: on a terminal, and otherwise lines in the log.
+            first: name of the record that is told first, such as the metric that decides.
+        """
+        alone, terminal = jax.process_index() == 0, sys.stderr.isatty()
+        hide = not (alone and (terminal if show is None else show))
+        self._lines = alone and show is None and not terminal
+        self._bar = tqdm(total=total, initial=done, disable=hide, desc="fit", leave=False)
+        self._total, self._first, self._told = total, first, time.monotonic()
+
+    def update(self, record: dict[str, float]) -> None:
+        """Tell of one more iteration."""
+        names = dict.fromkeys((self._first, "objective", "step_size"))
+        values = [f"{name} {record[name]:.4g}" for name in names if name in record]
+        self._bar.set_description(f"fit, {values[0]}", refresh=False)
+        self._bar.set_postfix_str(", ".join(values[1:]), refresh=False)
+        self._bar.update()
+        if self._lines and time.monotonic() - self._told >= EVERY:
+            self._told = time.monotonic()
+            place = f"iteration {record['iteration']} of {self._total}, {record['seconds']:.0f} s"
+            LOG.info("fit: %s, %s", values[0], place)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self._bar.close()
 
 
 def fit(
@@ -123,10 +162,9 @@ def fit(
         found = watcher.verdict(history) if watcher else None
         return found or ("interrupted" if interrupts.noted else None)
 
-    hide = not sys.stderr.isatty() if progress is None else not progress
-    hide = hide or jax.process_index() > 0
     done = written = int(kept.state.iteration)
-    bar = tqdm(total=iterations, initial=done, disable=hide, desc="fit", leave=False)
+    first = formulas.name_of(watcher.watch.metric) if watcher else "objective"
+    bar = Progress(iterations, done, progress, first)
     stopped, started = None, time.perf_counter()
     seconds_before = kept.history[-1]["seconds"] if kept.history else 0.0
     try:
@@ -148,10 +186,7 @@ def fit(
                 if watcher:
                     watcher.see(record, averaged)
                 kept = Kept(state, [*kept.history, record], watcher.seen if watcher else None)
-                bar.update()
-                bar.set_postfix(
-                    {k: f"{v:.4g}" for k, v in record.items() if k not in ("iteration", "seconds")}
-                )
+                bar.update(record)
                 stopped = agreement.reason(functools.partial(verdict, averaged, True))
                 due = stopped is not None or s + 1 == iterations
                 if states and (due or (s + 1) % states.every == 0):

@@ -13,6 +13,8 @@ So a pair in one block has the weight d, or d (s − 1)/(s − d), and the mean 
 (Horvitz and Thompson; docs/derivations.md#blocks).
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -93,3 +95,18 @@ def check(blocks: int, num_users: int, num_items: int) -> None:
 def deal_key(seed: int) -> jax.Array:
     """The key that deals users to blocks, the same in every process."""
     return jax.random.fold_in(jax.random.key(seed), 0xDEA1)
+
+
+def to_every_block(blocks: int) -> int:
+    """Users go to all d row blocks."""
+    return blocks
+
+
+def stay_at_home(blocks: int) -> int:
+    """Users stay in their home block."""
+    del blocks
+    return 1
+
+
+# by the name of what is reassigned: into how many parts a home block deals its users
+REASSIGN: dict[str, Callable[[int], int]] = {"both": to_every_block, "columns": stay_at_home}

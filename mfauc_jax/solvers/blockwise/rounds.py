@@ -126,7 +126,7 @@ def leaving(solver, keys: Key[Array, "here 3"], ranked: Int[Array, "here u"]) ->
     If only columns are reassigned, they all stay, and the answer is [here, 1, u].
     """
     d, (here, u) = solver.blocks, ranked.shape
-    parts = d if solver.reassign == "both" else 1
+    parts = design.REASSIGN[solver.reassign](d)
 
     def one(keys, ranked):
         dealt = design.dealt(keys[1], ranked, parts) if parts > 1 else ranked[None]

@@ -43,8 +43,6 @@ from mfauc_jax.solvers.blockwise.placement import Data
 from mfauc_jax.solvers.blockwise.visits import Shared
 from mfauc_jax.solvers.mesh import SPLIT, WHOLE
 
-REASSIGN = {"both": None, "columns": None}
-
 
 class Blockwise(minibatch.Sampled):
     """The paper's parallel algorithm: minibatches within d × d blocks, on devices and across processes.
@@ -63,7 +61,7 @@ class Blockwise(minibatch.Sampled):
 
     reassign: str = choice(
         "both",
-        REASSIGN,
+        design.REASSIGN,
         help="what is dealt to blocks anew in each iteration: both, users and items; columns, items only",
     )
 
