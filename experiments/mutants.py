@@ -157,7 +157,22 @@ MUTANTS = (
         "alternating::test_the_gradient_is_zero_after_each_half_step",
         ("far = -far * local.inverse", "far = far * local.inverse"),
         ("ridge = local.reg / jnp.maximum(local.weight, 1e-30)", "ridge = local.reg"),
-        ("reg.item * (data.num_usable / data.num_items)", "reg.item"),
+        ("per_item = data.num_usable / data.num_items", "per_item = 1.0"),
+    ),
+    *_of(
+        "mfauc_jax/solvers/features.py",
+        "with_features::test_the_gradient_that_a_sweep_uses_is_that_of_the_joint_objective",
+        ("self.transposed(image)]) + reg", "self.transposed(image, 2)]) + reg"),
+        (
+            "reg = jnp.concatenate([by_row, self.reg * per_row])\n        return jnp.concatenate",
+            "reg = jnp.concatenate([by_row, self.reg])\n        return jnp.concatenate",
+        ),
+    ),
+    *_of(
+        "mfauc_jax/objective/sides.py",
+        "with_features::test_a_feature_has_the_ridge_of_its_items_and_the_own_parts_have_twice_theirs",
+        ("matrix.multiply(matrix).T @ own", "matrix.T @ own"),
+        ("by_feature, 1.0), SHARED * own)", "by_feature, 1.0), own)"),
     ),
     *_of(
         "mfauc_jax/solvers/minibatch.py",
