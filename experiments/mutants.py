@@ -144,8 +144,8 @@ MUTANTS = (
             "return weight * risk / m + 0.5 * by_user[i] * (u @ u) / n",
         ),
         (
-            "equation.item_risk(objective, v, factors, sample) + 0.5 * by_item[j] * (v @ v) / n",
-            "0.3 * equation.item_risk(objective, v, factors, sample) + 0.5 * by_item[j] * (v @ v) / m",
+            "self.item_risk(objective, v, factors, sample) + 0.5 * by_item[j] * (v @ v) / n",
+            "0.3 * self.item_risk(objective, v, factors, sample) + 0.5 * by_item[j] * (v @ v) / m",
         ),
         ("U_new if self.new_user else U", "U"),
         ("gradient * 1000", "gradient * 100"),
@@ -157,7 +157,22 @@ MUTANTS = (
         "alternating::test_the_gradient_is_zero_after_each_half_step",
         ("far = -far * local.inverse", "far = far * local.inverse"),
         ("ridge = local.reg / jnp.maximum(local.weight, 1e-30)", "ridge = local.reg"),
-        ("reg.item * (data.num_usable / data.num_items)", "reg.item"),
+        ("per_item = data.num_usable / data.num_items", "per_item = 1.0"),
+    ),
+    *_of(
+        "mfauc_jax/solvers/features.py",
+        "with_features::test_the_gradient_that_a_sweep_uses_is_that_of_the_joint_objective",
+        ("self.transposed(image)]) + reg", "self.transposed(image, 2)]) + reg"),
+        (
+            "reg = jnp.concatenate([by_row, self.reg * per_row])\n        return jnp.concatenate",
+            "reg = jnp.concatenate([by_row, self.reg])\n        return jnp.concatenate",
+        ),
+    ),
+    *_of(
+        "mfauc_jax/objective/sides.py",
+        "with_features::test_a_feature_has_the_ridge_of_its_items_and_the_own_parts_have_twice_theirs",
+        ("matrix.multiply(matrix).T @ own", "matrix.T @ own"),
+        ("by_feature, 1.0), SHARED * own)", "by_feature, 1.0), own)"),
     ),
     *_of(
         "mfauc_jax/solvers/minibatch.py",
@@ -238,6 +253,13 @@ MUTANTS = (
         "certificate::test_the_terms_of_a_rademacher_bound_are_its_formula",
         ("3 * w * signs.deviation", "w * signs.deviation"),
         (" / ((l_norm + 1) * (l_norm + 2)", " / ((l_norm + 1)"),
+    ),
+    *_of(
+        "mfauc_jax/certify/pac_bayes.py",
+        "pac_bayes",
+        ("divergence + float((moved * noise).sum())", "divergence"),
+        ("U / np.sqrt(len(U))", "U"),
+        ("np.log(2 * np.sqrt(size) * num_sigmas / delta)", "np.log(2 * np.sqrt(size) / delta)"),
     ),
     *_of("theory/generalisation.py", "generalisation", ("rhat = 2 / m *", "rhat = 1.2 / m *")),
     *_of(

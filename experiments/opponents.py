@@ -73,16 +73,14 @@ def tuned(name: str, X: Interactions, budget: int, rank: int, seed: int, criteri
     def worth(**setting: float) -> float:
         return float(np.nanmean(judge(fit(split.train, rank, seed, **setting))))
 
-    best = _searched(worth, ranges, budget, seed)
+    best = searched(worth, ranges, budget, seed)
     chosen = time.perf_counter()
     factors = fit(X, rank, seed, **best)
     jax.block_until_ready(factors)
     return Tuned(factors, None, best, (chosen - begun, time.perf_counter() - chosen))
 
 
-def _searched(
-    worth: Callable[..., float], ranges: dict[str, Range], budget: int, seed: int
-) -> dict:
+def searched(worth: Callable[..., float], ranges: dict[str, Range], budget: int, seed: int) -> dict:
     """The best setting that Optuna's TPE finds, every range on a log scale."""
     import optuna
 

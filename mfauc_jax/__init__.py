@@ -3,6 +3,7 @@
 from mfauc_jax import baselines, data, distributed, plots
 from mfauc_jax._core.cores import use_cores
 from mfauc_jax._core.factors import Factors
+from mfauc_jax.data.features import Features
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation.metrics import evaluate
 from mfauc_jax.explorer import explore
@@ -42,6 +43,7 @@ __all__ = [
     "Continuation",
     "Dense",
     "Factors",
+    "Features",
     "Fixed",
     "FullBatch",
     "Gaussian",

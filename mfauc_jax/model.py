@@ -27,9 +27,10 @@ from mfauc_jax.serving import model_file
 from mfauc_jax.serving.growth import Growing
 from mfauc_jax.solvers import Averaging, Gaussian, Sequential, Solver, Start
 from mfauc_jax.solvers.base import DECIDES, default_solver
-from mfauc_jax.training import agreement, loop
+from mfauc_jax.training import agreement, loop, side_information
 from mfauc_jax.training.checkpoints import Checkpoints, identity_of
 from mfauc_jax.training.loop import DivergedError, Fitted
+from mfauc_jax.training.side_information import Arranged, Learned
 from mfauc_jax.training.watch import Watch, Watcher
 
 
@@ -138,6 +139,8 @@ class MFAUC(Growing, Declared):
         validation: Any = None,
         *,
         dislikes: Any = None,
+        item_features: Any = None,
+        user_features: Any = None,
         watch: Watch | None = None,
         checkpoints: Checkpoints | str | os.PathLike | None = None,
         callbacks: Iterable[Callable[[int, Factors, dict], Any]] = (),
@@ -154,6 +157,11 @@ class MFAUC(Growing, Declared):
             dislikes: items that users rejected, in any form that X may have, joined by ids. They are negatives that
                 count `weights.dislikes` times as much as unseen ones, and are never recommended. An item that is in X
                 too counts as liked; dislikes of users or items that X lacks are left out; one warning counts both.
+            item_features: what is known about the items: a pandas, polars or arrow frame with a column of ids, a scipy
+                matrix (items × features), or `Features`, which says how columns are encoded. Then v_j = A f_j + d_j
+                (docs/derivations.md#features): items without a positive, X's or not, are A f_j and take part in
+                `recommend` and `similar_items`. For the alternating solver.
+            user_features: the same for the users.
             watch: what is recorded, which metric decides, and when to stop early.
             checkpoints: where training states are kept and resumed from: a folder, or a `Checkpoints`.
             callbacks: called with (iteration, factors, record); if one returns a true value, the fit stops.
@@ -163,15 +171,19 @@ class MFAUC(Growing, Declared):
         if dislikes is not None:
             X = disliking.attached(Interactions.of(X), dislikes)
         X, validation, checkpoints = agreement.ready(own, solver, X, validation, watch, checkpoints)
+        arranged = None
+        if item_features is not None or user_features is not None:
+            arranged = side_information.arranged(solver, X, item_features, user_features)
+            X, validation = arranged.X, arranged.validation(validation)
         (m, n), k = X.shape, self.rank
         needed = (m + n) * (12 * k + 48) + 16 * k**2  # factors, averages, gradients; weights; k × k
         host.check_memory(needed, f"a fit of {m} users, {n} items and rank {k}")
         watcher = None
         if watch is not None or validation is not None:
-            assemble = partial(self.problem, X)
+            assemble = partial(self._problem_of_fit, X, arranged)
             watcher = Watcher.of(watch or Watch(), X, assemble, solver, validation)
         order = solver.order(X, self.seed)
-        problem = self.problem(X if order is None else X.take(order))
+        problem = self._problem_of_fit(X if order is None else X.take(order), arranged)
         key_start, key_fit = host.keys(self.seed, 2)
         states = None
         if checkpoints is not None:
@@ -189,19 +201,42 @@ class MFAUC(Growing, Declared):
                 order=order,
             )
         except DivergedError as error:
-            self._keep(X, error.fitted)
+            self._keep_arranged(X, error.fitted, problem, arranged)
             raise
         finally:
             if states is not None:
                 states.close()
-        self._keep(X, fitted)._known = X, (self.weights, self.penalty), problem.constants
+        return self._keep_arranged(X, fitted, problem, arranged)
+
+    def _problem_of_fit(self, X: Interactions, arranged: Arranged | None) -> Problem:
+        problem = self.problem(X)
+        return problem if arranged is None else arranged.problem(problem)
+
+    def _keep_arranged(
+        self, X: Interactions, fitted: Fitted, problem: Problem, arranged: Arranged | None
+    ) -> "MFAUC":
+        """Keep what a fit to X found, with the items and users that only features know."""
+        constants = problem.constants
+        if arranged is None:
+            self._keep(X, fitted)
+        else:
+            factors, *learned = arranged.completed(problem, fitted.factors)
+            X, constants = arranged.whole, arranged.constants(constants)
+            self._keep(X, fitted._replace(factors=factors), learned=learned)
+        self._known = X, (self.weights, self.penalty), constants
         return self
 
     def _keep(
-        self, X: Interactions, fitted: Fitted, folded_from: Interactions | None = None, gap=None
+        self,
+        X: Interactions,
+        fitted: Fitted,
+        folded_from: Interactions | None = None,
+        gap=None,
+        learned: Iterable[Learned | None] = (None, None),
     ) -> "MFAUC":
         self.factors_, self.history_, self.stopped_ = fitted
         self.train_, self.folded_from_, self.fold_in_gap_ = X, folded_from, gap
+        self.item_features_, self.user_features_ = learned
         self._known = self._solved = None
         return self
 
@@ -235,7 +270,8 @@ class MFAUC(Growing, Declared):
             self._known if self._known and self._known[1] == (self.weights, self.penalty) else None
         )
         contents = model_file.Contents(factors, train, self.describe(), summary)
-        kept = {"constants": known and known[2], "solved": self._solved}
+        learned = self.item_features_, self.user_features_
+        kept = {"constants": known and known[2], "solved": self._solved, "learned": learned}
         kept["metadata"] = model_file.check_metadata(metadata or {})
         agreement.first(lambda: model_file.write(path, contents._replace(**kept)))
 
@@ -253,7 +289,7 @@ class MFAUC(Growing, Declared):
         restored = model_file.restored_fields(path, contents, cls.specs(), given)
         training = contents.training
         fitted = Fitted(contents.factors, training.get("history", []), training.get("stopped", ""))
-        model = cls(**restored)._keep(contents.train, fitted)
+        model = cls(**restored)._keep(contents.train, fitted, learned=contents.learned)
         if contents.constants is not None and not {"weights", "penalty"} & given.keys():
             model._known = contents.train, (model.weights, model.penalty), contents.constants
         model._solved, model.metadata_ = contents.solved, dict(contents.metadata)

@@ -9,7 +9,8 @@ from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import equation
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.losses import Loss
-from mfauc_jax.objective.penalties import Auto, Penalty
+from mfauc_jax.objective.penalties import Auto, Penalty, Reg, Sphere, by_row
+from mfauc_jax.objective.sides import SHARED, Side, Sides
 from mfauc_jax.objective.weightings import Identity, Weighting
 from mfauc_jax.objective.weights import PairWeights, Totals, Weights
 
@@ -46,6 +47,7 @@ class Problem:
         rules: the settings that gave the weights, and λ and σ; needed only for users outside X.
         constants: what `of_users` needs of X, for a model to keep; None if its penalty has no short rule for other
             users.
+        sides: the features of items and users, with their λ; None without features.
     """
 
     X: Interactions
@@ -53,6 +55,7 @@ class Problem:
     objective: Objective
     rules: tuple[Weights, Penalty] | None = None
     constants: Constants | None = None
+    sides: Sides | None = None
 
     @classmethod
     def of(
@@ -102,6 +105,25 @@ class Problem:
         pairs = weights.of(new, train=self.X)
         reg, spread, _ = penalty.of(self.X, self.weights, new=(new, pairs))
         return Problem(new, pairs, self.objective._replace(reg=reg, spread=spread), self.rules)
+
+    def with_features(self, items: Any = None, users: Any = None) -> "Problem":
+        """The same problem with features, scipy matrices with one row per item or user (docs/derivations.md#features).
+
+        Where there are features, λ_j of d_j is twice what it was for v_j, and λ_c = Σ_j f_jc² λ_j with the latter.
+        """
+        reg, (m, n) = self.objective.reg, self.X.shape
+        if isinstance(reg, Sphere):
+            raise ValueError("penalty=UnitRows() has no rule for features: use Auto() or Fixed()")
+        reg = by_row(reg, m, n)
+        usable = np.asarray(self.weights.user) > 0  # the others are B g_i
+        item_side = None if items is None else Side.of("item", items, reg.item, np.ones(n, bool))
+        user_side = None if users is None else Side.of("user", users, reg.user, usable)
+        shared = Reg(
+            reg.user if users is None else SHARED * reg.user,
+            reg.item if items is None else SHARED * reg.item,
+        )
+        objective = self.objective._replace(reg=shared)
+        return dataclasses.replace(self, objective=objective, sides=Sides(item_side, user_side))
 
     def minimising(self, objective: Objective) -> "Problem":
         """The same data and weights with another objective, such as a stage of a continuation."""

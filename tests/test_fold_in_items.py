@@ -182,7 +182,9 @@ def test_an_item_waits_until_a_twentieth_of_its_positives_is_new(tmp_path, monke
     model, solved = MFAUC(rank=2).fit(quiet(dense)), []
     solve = fold_in_items.solve
     monkeypatch.setattr(
-        fold_in_items, "solve", lambda p, f, items: solved.append(list(items)) or solve(p, f, items)
+        fold_in_items,
+        "solve",
+        lambda p, f, items, prior: solved.append(list(items)) or solve(p, f, items, prior),
     )
     for i in range(4):
         model.partial_fit((np.array([50 + i]), np.array([0])))

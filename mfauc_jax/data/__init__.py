@@ -3,6 +3,7 @@
 from mfauc_jax.data import splits, synthetic
 from mfauc_jax.data.catalogue import DATASETS, Filter
 from mfauc_jax.data.download import Downloaded, download
+from mfauc_jax.data.item_files import isbn_prefixes, read_movies
 from mfauc_jax.data.ratings import Timed, load, load_split, load_timed, read_ratings, read_timed
 from mfauc_jax.data.splits import Split
 from mfauc_jax.data.titles import Titles
@@ -17,9 +18,11 @@ __all__ = [
     "Timed",
     "Titles",
     "download",
+    "isbn_prefixes",
     "load",
     "load_split",
     "load_timed",
+    "read_movies",
     "read_ratings",
     "read_timed",
     "read_titles",

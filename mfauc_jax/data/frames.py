@@ -30,7 +30,7 @@ def read(
 
     from mfauc_jax.data import pairs
 
-    table, report = _table(frame), Report("the frame", "use Interactions.from_frame(df, {})")
+    table, report = table_of(frame), Report("the frame", "use Interactions.from_frame(df, {})")
     names = {str(name): name for name in table.collect_schema().names()}  # pandas has 0, 1, …
     given = {"user": user, "item": item, "rating": rating, "confidence": confidence}
     needed = ("user", "item") if min_rating is None else ("user", "item", "rating")
@@ -72,7 +72,8 @@ def is_frame(data: Any) -> bool:
     return isinstance(found, nw.DataFrame | nw.LazyFrame)
 
 
-def _table(frame: Any) -> "nw.DataFrame | nw.LazyFrame":
+def table_of(frame: Any) -> "nw.DataFrame | nw.LazyFrame":
+    """The frame as narwhals sees it; a ValueError if a column name comes twice."""
     import narwhals.stable.v2 as nw
     from narwhals.exceptions import DuplicateError
 

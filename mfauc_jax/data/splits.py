@@ -7,6 +7,7 @@ and `train` its dislikes;
 """
 
 import dataclasses
+import math
 import operator
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ __all__ = [
     "compact",
     "generator",
     "hold_out",
+    "hold_out_items",
     "in_core",
     "k_core",
     "k_fold",
@@ -67,6 +69,28 @@ def hold_out(key: Key[Array, ""] | int | np.integer, X: Any, per_user: int = 5) 
     lengths = _lengths(X)
     num_held_out = np.minimum(per_user, np.maximum(lengths - 1, 0))
     return _split(X, _random_place(generator(key), lengths) < np.repeat(num_held_out, lengths))
+
+
+def hold_out_items(key: Key[Array, ""] | int | np.integer, X: Any, share: float = 0.1) -> Split:
+    """Hold out a share of the items whole, with all their positives: the protocol for items that are new.
+
+    Of the items with a positive a random ⌈share⌉ is held out. Users may be left without a training positive.
+
+    Args:
+        key: for the random choice; an integer seed s means `jax.random.key(s)`.
+        X: the positives, or anything that `Interactions.of` reads, such as a frame.
+        share: of the items, in (0, 1).
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"share = {share} must be between 0 and 1")
+    X = Interactions.of(X)
+    columns = np.asarray(X.indices)
+    occurring = np.unique(columns)
+    cold = np.zeros(X.num_items, bool)
+    cold[generator(key).permutation(occurring)[: math.ceil(share * len(occurring))]] = True
+    if cold[occurring].all():
+        raise ValueError(f"share = {share} of {len(occurring)} items leaves none for training")
+    return _split(X, cold[columns])
 
 
 def k_fold(key: Key[Array, ""] | int | np.integer, X: Any, folds: int = 5) -> Iterator[Split]:

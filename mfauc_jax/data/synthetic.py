@@ -1,8 +1,10 @@
-"""The paper's synthetic matrices, and power-law matrices of any size for scaling studies.
+"""The paper's synthetic matrices, power-law matrices of any size, and a world with features of items.
 
 `synthetic1`, `synthetic1_table` and `power_law` draw from numpy's PCG64 seeded by the key
 (`splits.generator`); `synthetic2` is one fixed matrix, from numpy's legacy generator.
 """
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,9 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.data.splits import generator
+
+if TYPE_CHECKING:
+    import polars as pl
 
 CHUNK = 2**21  # positives drawn at once by `power_law`
 TASTE = 0.1  # Dirichlet concentration of `power_law`: a small one gives most users one taste
@@ -157,6 +162,76 @@ def power_law(
         num_items=n,
         row_bits=int(lengths.max()).bit_length(),
     )
+
+
+class WithFeatures(NamedTuple):
+    """Positives, features of the items, and the truth that both were drawn from."""
+
+    X: Interactions
+    item_features: "pl.DataFrame"  # item, category, tags (a list), year
+    scores: Float[
+        np.ndarray, "m n"
+    ]  # the true s_ij: user i draws item j with probability ∝ exp(s_ij)
+
+
+def with_features(
+    key: Key[Array, ""],
+    num_users: int = 1500,
+    num_items: int = 1000,
+    rank: int = 6,
+    *,
+    informative: float = 0.6,
+    strength: float = 2.0,
+) -> WithFeatures:
+    """Positives of which a known part follows from features of the items: a world with known truth.
+
+    An item has one of 25 categories, one to four of 40 tags, and a year. Each category and tag has a Gaussian vector,
+    and so has the slope of the year; their sum, in unit variance, is a_j. The item's own part d_j is Gaussian too, and
+    v_j = √informative a_j + √(1 − informative) d_j. s_ij = strength u_i·v_j/√k + p_j, where the popularity p_j has the
+    same two parts. User i draws 8 to 60 items without replacement, ∝ exp(s_ij).
+
+    Args:
+        key: for all draws.
+        num_users: m.
+        num_items: n, at least 100.
+        rank: k of the truth.
+        informative: the share of the variance of v_j that the features carry, in [0, 1].
+        strength: the standard deviation of the taste in s_ij.
+    """
+    import polars as pl
+
+    if num_items < 100 or num_users < 1:
+        raise ValueError(f"{num_users} users × {num_items} items: need at least 1 × 100")
+    if not 0 <= informative <= 1:
+        raise ValueError(f"informative = {informative} must be in [0, 1]")
+    rng = generator(key)
+    m, n = num_users, num_items
+    category, year = rng.integers(25, size=n), rng.normal(size=n)
+    tagged = rng.random((n, 40)).argsort(1) < rng.integers(1, 5, size=n)[:, None]
+    F = np.concatenate(
+        [np.eye(25)[category], tagged / np.sqrt(tagged.sum(1, keepdims=True)), year[:, None]], 1
+    )
+    A = rng.normal(size=(F.shape[1], rank + 1))
+    by_features = F @ A
+    by_features = (by_features - by_features.mean(0)) / by_features.std(0)
+    own = rng.normal(size=(n, rank + 1))
+    V = np.sqrt(informative) * by_features + np.sqrt(1 - informative) * own
+    U = rng.normal(size=(m, rank))
+    scores = strength / np.sqrt(rank) * U @ V[:, :rank].T + V[:, rank]
+    lengths = np.minimum(8 + rng.geometric(1 / 12, size=m), 60)
+    order = np.argsort(-(scores + rng.gumbel(size=(m, n))), axis=1)
+    drawn = np.arange(n)[None, :] < lengths[:, None]
+    rows, places = np.nonzero(drawn)
+    X = Interactions.from_pairs(rows, order[rows, places], shape=(m, n))
+    frame = pl.DataFrame(
+        {
+            "item": np.arange(n),
+            "category": [f"c{c}" for c in category],
+            "tags": [[f"t{t}" for t in np.flatnonzero(row)] for row in tagged],
+            "year": year,
+        }
+    )
+    return WithFeatures(X, frame, scores)
 
 
 def _zipf_lengths(m: int, n: int, nnz: int) -> Int[np.ndarray, " m"]:

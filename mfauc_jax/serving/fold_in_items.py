@@ -33,7 +33,10 @@ def is_quadratic(objective: Objective) -> bool:
 
 
 def solve(
-    problem: Problem, factors: Factors, items: Int[np.ndarray, " some"]
+    problem: Problem,
+    factors: Factors,
+    items: Int[np.ndarray, " some"],
+    prior: Float[np.ndarray, "n k"] | None = None,
 ) -> Float[np.ndarray, "some k"]:
     """The v_j of `items` that minimise θ, each while U and all other rows of V stay as they are.
 
@@ -41,6 +44,7 @@ def solve(
         problem: the training set, its weights and its objective, which `is_quadratic`.
         factors: U and V, for the users and items of the problem; a new item may have any v_j, such as 0.
         items: columns of X, all different.
+        prior: A f_j of every item, which λ_j pulls v_j to (docs/derivations.md#features); None: 0.
     """
     X, weights, objective = problem.X, problem.weights, problem.objective
     (m, n), (U, V) = X.shape, (np.asarray(F) for F in factors)
@@ -60,6 +64,8 @@ def solve(
     common = level @ U
     grams = [host.product(U.T, c.astype(U.dtype)[:, None] * U) for c in (flat, own_square)]
 
+    away = V if prior is None else V - prior
+
     result = np.empty((len(items), V.shape[1]), V.dtype)
     for place, (j, users, slots) in enumerate(_columns(X, items)):
         u, g_j, b_j, taken = U[users], g[slots] * w[users], b[j], removed[slots]
@@ -68,7 +74,7 @@ def solve(
         slope = -g_j * (1 - s + mean_neg[users]) - taken * (level[users] + flat[users] * s)
         H = host.product(u.T, bend.astype(u.dtype)[:, None] * u).astype(np.float64)
         H += b_j * grams[0] - b_j**2 * grams[1] + reg[j] * np.eye(len(H))
-        gradient = slope @ u + b_j * (common + grams[0] @ centred[j]) + reg[j] * V[j]
+        gradient = slope @ u + b_j * (common + grams[0] @ centred[j]) + reg[j] * away[j]
         result[place] = V[j] - np.linalg.solve(
             H + 1e-9 * np.abs(H).max() * np.eye(len(H)), gradient
         )
@@ -94,3 +100,20 @@ def _columns(X: Any, items: np.ndarray):
     ends = np.cumsum(counts)
     for j, start, end in zip(items, ends - counts, ends, strict=True):
         yield j, rows[slots[start:end]], slots[start:end]
+
+
+def with_solved(
+    problem: Problem, factors: Factors, items: np.ndarray, prior: Any = None
+) -> Factors:
+    """The factors with the v_j of some items solved; λ_j pulls them to `prior`, A f_j, or to 0."""
+    if not len(items):
+        return factors
+    solved = solve(problem, factors, items, prior)
+    return factors._replace(V=replaced(factors.V, items, solved))
+
+
+def replaced(F: Any, rows: np.ndarray, values: np.ndarray) -> Any:
+    """F with other values in some rows, on the device."""
+    F = np.array(F)
+    F[rows] = values
+    return host.put(F)

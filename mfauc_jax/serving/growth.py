@@ -14,12 +14,13 @@ from mfauc_jax.data import dislikes as disliking
 from mfauc_jax.data import ids, joining
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.problem import Constants, Problem
-from mfauc_jax.serving import explanation, fold_in, fold_in_items, item_newton
+from mfauc_jax.serving import explanation, fold_in, fold_in_items, item_newton, new_items
 from mfauc_jax.serving.answers import Recommender
 from mfauc_jax.serving.explanation import Explanation
 from mfauc_jax.solvers import Gaussian, base
 from mfauc_jax.training import loop
 from mfauc_jax.training.loop import Fitted
+from mfauc_jax.training.side_information import Learned
 
 GROWTH = 0.05  # an item is solved once a twentieth of its positives came after it was solved last
 
@@ -37,6 +38,8 @@ class Growing(Recommender):
     chosen_solver: Any
     history_: list[dict]
     folded_from_: Interactions | None
+    item_features_: Learned | None = None
+    user_features_: Learned | None = None
     _known: tuple | None = None  # X, the rules and their constants, as from `_constants`
     _solved: np.ndarray | None = (
         None  # as from `_solved_at`; None: all items were solved with `train_`
@@ -68,7 +71,8 @@ class Growing(Recommender):
         if new.nnz:  # else no user has a known item
             U, gap = self._solve_users(X, V, new, self._constants(X))
         fitted = Fitted(Factors(jax.device_put(U), V), [], "folded in")
-        folded = dataclasses.replace(self)._keep(new, fitted, X, gap)  # pyright: ignore
+        learned = self.item_features_, None
+        folded = dataclasses.replace(self)._keep(new, fitted, X, gap, learned)  # pyright: ignore
         folded._known = self._known
         return folded
 
@@ -154,12 +158,16 @@ class Growing(Recommender):
             self.fold_in(self._train.take(np.array([i])))
         return tuple(int(lengths[i]) for i in chosen)
 
-    def fold_in_items(self, X_new: Any, *, unknown: str = "skip") -> Any:
+    def fold_in_items(
+        self, X_new: Any = None, *, item_features: Any = None, unknown: str = "skip"
+    ) -> Any:
         """A model with further items: it computes their v_j from their positives and the fitted U, which stays.
 
         v_j minimises the fitted objective while U and all other items are fixed (`fold_in_items.solve`): for an item
         that many users have, nearly what a refit gives; for an item that one user has, next to that user's other items.
         `recommend` of the returned model ranks the new items among the others. This model is not changed.
+
+        With `item_features` a new item without positives is A f_j, one with few near it (docs/derivations.md#features).
 
         For the square loss v_j is one k × k system. For another convex loss Newton steps find it, and `fold_in_gap_`
         bounds how far the objective of each such item, in the order of the columns, is above its minimum
@@ -167,29 +175,35 @@ class Growing(Recommender):
 
         Args:
             X_new: positives of known users and new items, in any form that `fit` takes: with ids if `fit` was given
-                ids, else a matrix with further columns. Known items with further positives are solved anew.
+                ids, else a matrix with further columns. Known items with further positives are solved anew. None: items
+                known by their features only.
+            item_features: of new items, with the columns that `fit` was given; without ids, row r is the r-th new item.
             unknown: "skip" leaves out positives of users who were not in training, and one warning counts them;
                 "raise" raises.
         """
         self._refuse_folded("add items to")
         train, (U, V) = self._train, self._fitted()
-        new = joining.of_known_users(X_new, train, unknown)
-        X = joining.joined(train, new)
-        problem = self._last_problem(X)
-        V = host.joined(V, np.zeros((X.num_items - len(V), V.shape[1])))
-        factors, items, gap = Factors(U, V), joining.columns_of(new, X), None
-        if fold_in_items.is_quadratic(problem.objective):
-            factors = _items_solved(problem, factors, items)
+        new = None if X_new is None else joining.of_known_users(X_new, train, unknown)
+        X = train if new is None else joining.joined(train, new)
+        X, learned = new_items.known_by(self.item_features_, item_features, len(V), X, new)
+        problem, gap = self._last_problem(X, learned), None
+        k, prior = V.shape[1], None if learned is None else learned.rows()
+        rows = np.zeros((X.num_items - len(V), k)) if prior is None else prior[len(V) :]
+        factors = Factors(U, host.joined(V, rows))
+        items = np.zeros(0, int) if new is None else joining.columns_of(new, X)
+        if not len(items) or fold_in_items.is_quadratic(problem.objective):
+            factors = fold_in_items.with_solved(problem, factors, items, prior)
         else:
             item_newton.check(problem.objective)
             found, gap = item_newton.solve(problem, factors, items)
-            factors = factors._replace(V=_replaced(V, items, found))
+            factors = factors._replace(V=fold_in_items.replaced(factors.V, items, found))
         grown = dataclasses.replace(self)  # pyright: ignore
-        grown._keep(X, Fitted(factors, self.history_, "folded in"), None, gap)
+        fitted, kept = Fitted(factors, self.history_, "folded in"), (learned, self.user_features_)
+        grown._keep(X, fitted, None, gap, kept)
         grown._known = X, (self.weights, self.penalty), problem.constants
         return grown
 
-    def _last_problem(self, X: Interactions) -> Problem:
+    def _last_problem(self, X: Interactions, learned: Learned | None = None) -> Problem:
         """The problem of X, which holds the training set, with the objective that a fit ends with.
 
         What the penalty's rule took long to find in the training set stays as it was until the next fit.
@@ -197,6 +211,7 @@ class Growing(Recommender):
         constants, penalty = self._constants(self._train), self.penalty
         penalty = penalty if constants is None else penalty.settled(constants.penalty)
         problem = Problem.of(X, self.loss, self.weighting, self.weights, penalty)
+        problem = problem if learned is None else problem.with_features(learned.features.matrix)
         last = self.chosen_solver.stages(problem.objective)[-1]
         return problem.minimising(last)
 
@@ -223,9 +238,12 @@ class Growing(Recommender):
         if not hasattr(self, "factors_"):
             return self.fit(X_new, progress=progress)
         self._refuse_folded("go on from")
+        if self.user_features_ is not None or (iterations and self.item_features_ is not None):
+            raise ValueError("partial_fit takes item_features without iterations only: fit again")
         new = ids.over_another(X_new)
         X = joining.joined(self.train_, new)
-        problem = self._last_problem(X)
+        learned = new_items.padded(self.item_features_, X.num_items)
+        problem = self._last_problem(X, learned)
         constants = problem.constants
         alone = jax.process_count() == 1
         if iterations is None and alone and fold_in_items.is_quadratic(problem.objective):
@@ -237,7 +255,7 @@ class Growing(Recommender):
         else:
             fitted, solved_at = self._go_on(problem, constants, iterations or 2, progress), None
         history = loop.continued(self.history_, fitted.history)
-        self._keep(X, fitted._replace(history=history))
+        self._keep(X, fitted._replace(history=history), learned=(learned, None))
         self._known, self._solved = (X, (self.weights, self.penalty), constants), solved_at
         return self
 
@@ -253,11 +271,13 @@ class Growing(Recommender):
         X, begun = problem.X, time.perf_counter()
         (m, n), k = map(len, self.factors_), self.factors_.V.shape[1]
         zeros = (np.zeros((size, k)) for size in (X.num_users - m, X.num_items - n))
+        learned = new_items.padded(self.item_features_, X.num_items)
+        prior = learned and learned.rows()
         before = Factors(*(host.joined(F, Z) for F, Z in zip(self.factors_, zeros, strict=True)))
-        factors = _items_solved(problem, before, items[items >= n])
+        factors = fold_in_items.with_solved(problem, before, items[items >= n], prior)
         folded = self._solve_users(X, factors.V, X.take(users), constants)
-        factors = factors._replace(U=_replaced(factors.U, users, folded.U))
-        factors = _items_solved(problem, factors, items)
+        factors = factors._replace(U=fold_in_items.replaced(factors.U, users, folded.U))
+        factors = fold_in_items.with_solved(problem, factors, items, prior)
         moved = sum(
             ((np.asarray(a) - np.asarray(b)) ** 2).sum()
             for a, b in zip(factors, before, strict=True)
@@ -292,20 +312,5 @@ class Growing(Recommender):
         )
 
 
-def _items_solved(problem: Problem, factors: Factors, items: np.ndarray) -> Factors:
-    """The factors with the v_j of some items solved."""
-    if not len(items):
-        return factors
-    solved = fold_in_items.solve(problem, factors, items)
-    return factors._replace(V=_replaced(factors.V, items, solved))
-
-
 def _item_counts(X: Interactions) -> np.ndarray:
     return np.bincount(np.asarray(X.indices), minlength=X.num_items)
-
-
-def _replaced(F: Any, rows: np.ndarray, values: np.ndarray) -> Any:
-    """F with other values in some rows, on the device."""
-    F = np.array(F)
-    F[rows] = values
-    return host.put(F)

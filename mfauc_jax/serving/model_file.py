@@ -6,7 +6,7 @@ and, if users have ids, `user_ids` (integers), or `user_ids.bytes` and
 `user_ids.offsets` (UTF-8 strings, one after the other); the same for items. The metadata are text: `format`,
 `format_version`, `library_version`, `params`, `training` and, since 2.1, `constants` (all three JSON; the last are the
 numbers of the training set that fold-in needs), since 2.2 `metadata` (JSON, what the caller of `save` gave), and
-`sha256` of all the rest.
+`sha256` of all the rest. A fit with features has those too, since 2.3 (`packing`); a file without is still 2.2.
 
 A new minor version of the format adds what older readers may ignore; older readers refuse a new major version.
 """
@@ -26,10 +26,12 @@ from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import Spec
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.problem import Constants
-from mfauc_jax.serving import stored_rows, tensor_file
+from mfauc_jax.serving import packing, stored_rows, tensor_file
 from mfauc_jax.serving.tensor_file import UNSOUND, ModelFileError
+from mfauc_jax.training.side_information import Learned
 
-FORMAT, VERSION = "mfauc_jax model", (2, 2)
+FORMAT, VERSION, WITH_FEATURES = "mfauc_jax model", (2, 2), (2, 3)
+SIDES = ("item", "user")
 
 
 class Contents(NamedTuple):
@@ -47,6 +49,7 @@ class Contents(NamedTuple):
     metadata: Mapping[str, str] = {}  # what the caller of `save` gave
     format_version: str = ""  # of the file; `write` fills it in
     checksum: str = ""  # sha256 of everything else; `write` fills it in
+    learned: tuple[Learned | None, Learned | None] = (None, None)  # features of items and of users
 
 
 def write(path: str | os.PathLike, contents: Contents) -> None:
@@ -58,14 +61,19 @@ def write(path: str | os.PathLike, contents: Contents) -> None:
     }
     if contents.solved is not None:
         tensors["item_counts_solved"] = contents.solved.astype(np.int64)
+    sides = [packing.packed_features(*side) for side in zip(SIDES, contents.learned, strict=True)]
+    for more, _ in sides:
+        tensors |= more
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    version = VERSION if contents.learned == (None, None) else WITH_FEATURES
     metadata = {
         "format": FORMAT,
-        "format_version": ".".join(map(str, VERSION)),
+        "format_version": ".".join(map(str, version)),
         "library_version": host.library_version(),
         "params": json.dumps(contents.params),
         "training": json.dumps(contents.training),
     }
+    metadata |= {name: text for _, more in sides for name, text in more.items()}
     if contents.constants is not None:
         metadata["constants"] = json.dumps(contents.constants.numbers())
     if contents.metadata:
@@ -100,9 +108,14 @@ def read(path: str | os.PathLike) -> Contents:
         solved = tensors.get("item_counts_solved")
         if solved is not None and solved.shape != (train.num_items,):
             raise ValueError(f"{solved.shape} counts of solved items for {train.num_items} items")
+        sizes, rank = (train.num_items, train.num_users), factors.V.shape[1]
+        items, users = (
+            packing.unpacked_features(kind, tensors, metadata, size, rank)
+            for kind, size in zip(SIDES, sizes, strict=True)
+        )
     except UNSOUND as error:
         raise ModelFileError(f"{path} is not a whole model: {error!r}") from error
-    about = given, metadata["format_version"], expected
+    about = given, metadata["format_version"], expected, (items, users)
     return Contents(factors, train, params, training, by, constants, solved, *about)
 
 

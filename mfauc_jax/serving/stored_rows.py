@@ -16,7 +16,7 @@ def tensors_of(train: Interactions) -> dict[str, np.ndarray]:
     tensors = _rows("train", train) | _rows("dislikes", train.dislikes)
     if train.confidence is not None:
         tensors["train_confidence"] = np.asarray(train.confidence)
-    return tensors | _packed("user_ids", train.user_ids) | _packed("item_ids", train.item_ids)
+    return tensors | packed("user_ids", train.user_ids) | packed("item_ids", train.item_ids)
 
 
 def interactions(tensors: dict[str, np.ndarray], factors: Factors) -> Interactions:
@@ -27,7 +27,7 @@ def interactions(tensors: dict[str, np.ndarray], factors: Factors) -> Interactio
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Interactions.of has already warned about X
         train, rejected = (_csr(name, tensors, len(U), len(V)) for name in ("train", "dislikes"))
-    ids = _unpacked("user_ids", tensors, len(U)), _unpacked("item_ids", tensors, len(V))
+    ids = unpacked("user_ids", tensors, len(U)), unpacked("item_ids", tensors, len(V))
     if train is None:
         raise KeyError("train_indptr")
     confidence = tensors.get("train_confidence")
@@ -54,7 +54,8 @@ def _csr(name: str, tensors: dict[str, np.ndarray], m: int, n: int) -> Interacti
     return X
 
 
-def _packed(name: str, ids: np.ndarray | None) -> dict[str, np.ndarray]:
+def packed(name: str, ids: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Ids as tensors: integers as they are, text as UTF-8 bytes and offsets."""
     if ids is None:
         return {}
     if ids.dtype.kind in "iu":
@@ -66,7 +67,8 @@ def _packed(name: str, ids: np.ndarray | None) -> dict[str, np.ndarray]:
     return {f"{name}.bytes": np.frombuffer(b"".join(words), np.uint8), f"{name}.offsets": offsets}
 
 
-def _unpacked(name: str, tensors: dict[str, np.ndarray], size: int) -> np.ndarray | None:
+def unpacked(name: str, tensors: dict[str, np.ndarray], size: int) -> np.ndarray | None:
+    """The inverse of `packed`; a ValueError unless there are `size` ids."""
     ids = tensors.get(name)
     ids = None if ids is None else validation.int64(name, ids)
     if f"{name}.offsets" in tensors:

@@ -27,7 +27,7 @@ from mfauc_jax.objective.dislikes import entries
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import Reg
 from mfauc_jax.problem import Problem
-from mfauc_jax.solvers import base, range_finder, sweeps
+from mfauc_jax.solvers import base, features, range_finder, sweeps
 from mfauc_jax.solvers import mesh as meshes
 from mfauc_jax.solvers.mesh import Devices, Layout
 from mfauc_jax.solvers.sweeps import Data
@@ -40,10 +40,11 @@ PER_DEVICE = 2**15  # positives for which one more device pays
 class Alternating(base.Solver):
     """Exact alternating minimisation of the square loss, for any concave φ, with λ and spread as numbers or by row.
 
-    The number of devices changes nothing but the order of sums.
+    The number of devices changes nothing but the order of sums. A fit with features uses one device.
     """
 
     in_processes = True
+    takes_features = True
     takes_dislikes = True
     iterations: int = count(4, least=1, identity=False, help="T, sweeps over all of U and V")
     user_steps: int = count(2, least=1, help="conjugate-gradient steps on each u_i per sweep")
@@ -74,19 +75,17 @@ class Alternating(base.Solver):
                 " use solver='minibatch' or 'full_batch'"
             )
 
-    def _tiling(self, X: Interactions) -> tuple[ragged.Tiling, Layout]:
+    def _tiling(self, problem: Problem) -> tuple[ragged.Tiling, Layout]:
         """How the rows of X are cut, which have an entry for each positive and for each dislike."""
-        X = X if X.dislikes is None else dislikes.union(X).X
-        mesh = self.mesh(X)
-        tiling = ragged.tiling(X, BUDGET, len(mesh.local_devices))
-        return tiling, Layout(mesh, tiling.rows, tiling.size)
+        X = problem.X if problem.X.dislikes is None else dislikes.union(problem.X).X
+        return _laid_out(X, meshes.ring(1) if problem.sides is not None else self.mesh(X))
 
     def start(self, start: base.Start, key, X: Interactions, rank: int) -> Factors:
         """Of a Gaussian start the singular vectors that V leads to, and U = 0; another start as it is."""
         if not isinstance(start, base.Gaussian) or not self.passes:
             return super().start(start, key, X, rank)
         X = dataclasses.replace(X, dislikes=None)
-        tiling, layout = self._tiling(X)
+        tiling, layout = _laid_out(X, self.mesh(X))
         usable = X.on_host()[2] < X.num_items  # a user who has everything tells nothing
         tiles = ragged.tiles(X, tiling, usable[X.on_host()[0]], put=layout.split)
         width = rank + range_finder.OVERSAMPLE + rank % 2  # an even number
@@ -112,7 +111,7 @@ class Alternating(base.Solver):
         """The rows in tiles, with the weights that a sweep reads; a dislike has g = 0 and b = −(c − 1) b_q."""
         X, weights = problem.X, problem.weights
         self._say_if_idle(X)
-        tiling, layout = self._tiling(X)
+        tiling, layout = self._tiling(problem)
         rows, items, _ = X.on_host()
         w, g, b = (np.asarray(a) for a in (weights.user, weights.g, weights.b))
         in_tiles = X, g, b[items]
@@ -125,21 +124,27 @@ class Alternating(base.Solver):
             *(layout.users(host.floats(a)) for a in (w, 1 / np.asarray(weights.neg_mass))),
             *(layout.items(host.floats(a)) for a in (b, weight)),
             *(layout.whole(host.floats(number)) for number in counts),
-            Devices(layout.mesh),  # pyright: ignore
+            devices=Devices(layout.mesh),
+            sides=problem.sides and features.placed(problem.sides),
         )
 
     def seen_by_step(self, problem: Problem) -> Objective:
         """The objective with each λ and σ − 1 that is given per row padded to the rows of the program."""
-        objective, (_, layout) = problem.objective, self._tiling(problem.X)
+        objective, (_, layout) = problem.objective, self._tiling(problem)
         reg, spread = objective.reg, _by_row(layout.users, objective.spread)
         if isinstance(reg, Reg):
             reg = Reg(_by_row(layout.users, reg.user), _by_row(layout.items, reg.item))
         return objective._replace(reg=reg, spread=spread)
 
     def init(self, problem: Problem, factors: Factors) -> base.State:
-        """The start, with rows of zeros after those of the data; on a mesh `extra` has the users of each device."""
-        layout = self._tiling(problem.X)[1]
+        """The start, with rows of zeros after those of the data.
+
+        `extra` has the users of each device of a mesh, or the coefficients of features.
+        """
+        layout = self._tiling(problem)[1]
         begun = base.begin(Factors(layout.users(factors.U), layout.items(factors.V)))
+        if problem.sides is not None:
+            return begun._replace(extra=features.start(problem.sides, factors))
         if layout.mesh.size == 1:
             return begun
         counts = host.everyone(layout.counts.astype(np.int32)).ravel()
@@ -148,16 +153,16 @@ class Alternating(base.Solver):
     def read(self, state: base.State, like: Factors) -> Factors:
         """The factors without the padding."""
         U, V = state.average
-        if jax.tree.leaves(state.extra):
+        if not isinstance(state.extra, tuple):
             U = jax.device_put(meshes.joined(U, meshes.on_host(state.extra)))
             V = jax.device_put(meshes.on_host(V))
         return Factors(*(host.cut(F, len(G)) for F, G in zip((U, V), like, strict=True)))
 
     def portable(self, problem: Problem, state: base.State) -> base.State:
         """The state of one device, with the users of all processes."""
-        if not jax.tree.leaves(state.extra):
+        if isinstance(state.extra, tuple):
             return state
-        layout = self._tiling(problem.X)[1]
+        layout = self._tiling(problem)[1]
         put = layout.whole if jax.process_count() > 1 else jax.device_put
         U = host.everybody(meshes.joined(state.factors.U, meshes.on_host(state.extra)))
         U = host.padded(U, programs.user_rows(len(U)))
@@ -166,7 +171,7 @@ class Alternating(base.Solver):
 
     def placed(self, problem: Problem, state: base.State) -> base.State:
         """The inverse of `portable`."""
-        layout = self._tiling(problem.X)[1]
+        layout = self._tiling(problem)[1]
         if layout.mesh.size == 1:
             return state
         U, V = map(meshes.on_host, state.factors)
@@ -176,9 +181,22 @@ class Alternating(base.Solver):
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
         """One sweep: all of U, then V. `key` is not used."""
         del key
-        factors = sweeps.sweep(objective, state.factors, data, self.user_steps, self.item_steps)
-        after = state._replace(factors=factors, average=factors, iteration=state.iteration + 1)
+        args, extra = (
+            (objective, state.factors, data, self.user_steps, self.item_steps),
+            state.extra,
+        )
+        if data.sides is None:
+            factors = sweeps.sweep(*args)
+        else:
+            factors, extra = sweeps.sweep_here(*args, extra)
+        iteration = state.iteration + 1
+        after = state._replace(factors=factors, average=factors, iteration=iteration, extra=extra)
         return after, base.change(state.factors, factors)
+
+
+def _laid_out(X: Interactions, mesh: Mesh) -> tuple[ragged.Tiling, Layout]:
+    tiling = ragged.tiling(X, BUDGET, len(mesh.local_devices))
+    return tiling, Layout(mesh, tiling.rows, tiling.size)
 
 
 def _by_row(place: Callable[[Any], Any], values: Any) -> Any:

@@ -80,6 +80,7 @@ class Solver(Settings, registry=SOLVERS):
 
     iterations: ClassVar[int] = 1  # T; each solver declares its own default
     in_processes: ClassVar[bool] = False  # whether several processes may share a fit
+    takes_features: ClassVar[bool] = False  # whether it minimises the objective with features
     on_sphere: ClassVar[bool] = False  # whether it keeps the rows of `UnitRows` at length one
     takes_dislikes: ClassVar[bool] = False  # whether it reads `PairWeights.disliked`
 

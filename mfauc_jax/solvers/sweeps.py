@@ -40,6 +40,7 @@ class Data(NamedTuple):
     num_items: Float[Array, ""]  # n
     num_usable: Float[Array, ""]  # m₊
     devices: Devices
+    sides: Any = None  # `features.OnDevice`, or None; then there is one device
 
 
 def totals(chunk: Tiles, *values):
@@ -96,8 +97,8 @@ def _tilted(objective: Objective, chunk: Tiles, local: _Local, u, v, second):
     return local.g * jnp.vectorize(jax.grad(objective.weighting))(rank_loss)
 
 
-def _solve_users(objective: Objective, chunk: Tiles, local: _Local, u, v, second, steps):
-    """(A_i + (λ_i/w_i) I) u_i = v̇_i − G_i v̈_i for the users of a chunk.
+def _solve_users(objective: Objective, chunk: Tiles, local: _Local, u, v, second, steps, prior):
+    """(A_i + (λ_i/w_i) I) u_i = v̇_i − G_i v̈_i + (λ_i/w_i) B g_i for the users of a chunk; `prior` is B g_i, or None.
 
     A_i = Σ_p ĝ v vᵀ + (G_i + σ_i − 1) Σ_q g′ v vᵀ − v̇ v̈ᵀ − v̈ v̇ᵀ − (σ_i − 1) v̈ v̈ᵀ, where v̇ = Σ ĝ v_p,
     v̈ = Σ g′ v_q and G_i = Σ ĝ. A sum over the complement is the sum over all items minus that over the positives.
@@ -120,6 +121,8 @@ def _solve_users(objective: Objective, chunk: Tiles, local: _Local, u, v, second
             flat * (x @ second) - near * along_far - far * (along_near + extra_spread * along_far)
         )
         image = weighted(own * _scores(chunk, x, v))[0] + common + ridge * x
+        if prior is not None:
+            image = image - target * ridge * prior
         return image - target * (near - G * far), ()
 
     diagonal = flat * jnp.diagonal(second)[None, :] + ridge  # about that of A_i
@@ -150,6 +153,10 @@ def sweep(
     return sharded(*args)
 
 
+def _sweep(*args: Any) -> Factors:
+    return sweep_here(*args)[0]
+
+
 def _specs(objective: Objective) -> Objective:
     """Where the numbers of an objective are: those per user are split over the devices."""
 
@@ -168,9 +175,14 @@ def _specs_of_data(data: Data) -> Data:
     return everywhere._replace(users=tiles, user=SPLIT, inverse=SPLIT)
 
 
-def _sweep(
-    objective: Objective, factors: Factors, data: Data, user_steps: Any, item_steps: Any
-) -> Factors:
+def sweep_here(
+    objective: Objective,
+    factors: Factors,
+    data: Data,
+    user_steps: Any,
+    item_steps: Any,
+    known: tuple[Any, Any] = ((), ()),
+) -> tuple[Factors, tuple[Any, Any]]:
     """A sweep of the users of one device, with sums over users taken over all devices.
 
     m ∂θ/∂V = H V − r is affine in V. Its rows are Σ_i c_ij u_i + λ_j v_j where, for margins that should be t
@@ -181,16 +193,25 @@ def _sweep(
     The second term is added for all items and then subtracted on the positives. A gradient or a product is one
     pass over the users: the scores of a chunk are computed from V, and its c u_i are added to the rows of its
     items. The first pass finds the gradient, and also solves for u_i, because the chunk's v are gathered anyway.
+
+    With features the steps on V are steps on (d, A) together, with V = F A + d (docs/derivations.md#features). `known`
+    is A and B; it is returned as it is after the sweep.
     """
+    on_items, on_users = (None, None) if data.sides is None else data.sides
+    prior = None
+    if on_users is not None:  # B g_i; zeros for the padding
+        prior = jnp.pad(on_users.times(known[1], data.user.shape[0]), ((0, 1), (0, 0)))
     b, per_user = data.b, _per_user(objective, data)
     reg = by_row(objective.reg, data.user.shape[0], b.shape[0])
-    by_item = reg.item * (data.num_usable / data.num_items)
+    per_item = data.num_usable / data.num_items
+    by_item = reg.item * per_item
     tilts = not isinstance(objective.weighting, weightings.Identity)
 
     def over_devices(sums):
         return sums if data.devices.mesh.size == 1 else jax.lax.psum(sums, AXIS)
 
-    def gradient(V, target, before: _Pass):
+    def gradient(x, target, before: _Pass):
+        V = x if on_items is None else on_items.rows_of(x, b.shape[0])
         centred = V - (b @ V / b.sum())[None, :]  # Σ b v = 0; margins do not change
         second = centred.T @ (b[:, None] * centred)  # Σ b v vᵀ
 
@@ -200,7 +221,8 @@ def _sweep(
             local, v = _local(per_user, chunk), centred[chunk.items]  # v: [c, T, k]
 
             def solve(u):
-                u = _solve_users(objective, chunk, local, u, v, second, user_steps)
+                means = None if prior is None else prior[chunk.rows]
+                u = _solve_users(objective, chunk, local, u, v, second, user_steps, means)
                 return u, _tilted(objective, chunk, local, u, v, second)
 
             u = U.at[chunk.rows].get(mode="clip")
@@ -228,19 +250,31 @@ def _sweep(
         sums = (before.U, *zeros, before.g)
         U, *sums, g = jax.lax.fori_loop(0, data.users.count[0], body, sums)
         rows, gram, common = over_devices(sums)
-        image = rows + b[:, None] * (common + centred @ gram) + by_item[:, None] * V
-        return image, _Pass(U, g, gram)
+        image = rows + b[:, None] * (common + centred @ gram)
+        if on_items is not None:
+            return on_items.gradient(image, x, by_item, per_item), _Pass(U, g, gram)
+        return image + by_item[:, None] * V, _Pass(U, g, gram)
 
     def curvature(last: _Pass):  # about the Hessian's diagonal
         size = over_devices(data.user @ (last.U**2)) / data.num_users
         own, common = data.weight[:, None] * size[None, :], jnp.diagonal(last.gram)[None, :]
-        return jnp.maximum(own + b[:, None] * common + by_item[:, None], 1e-12)
+        bends = own + b[:, None] * common
+        if on_items is not None:
+            return on_items.curvature(bends, by_item, per_item)
+        return jnp.maximum(bends + by_item[:, None], 1e-12)
 
     k = factors.V.shape[1]
     U = jnp.where(data.user[:, None] > 0, factors.U, 0.0)  # a user without a pair has u_i = 0
     start = _Pass(U, data.users.values[0], jnp.zeros_like(factors.V, shape=(k, k)))
-    V, after = conjugate_gradients(gradient, factors.V, start, curvature, item_steps)
-    return Factors(after.U, V)
+    x = factors.V if on_items is None else on_items.split(factors.V, known[0])
+    x, after = conjugate_gradients(gradient, x, start, curvature, item_steps)
+    (U, *_), V, (A, B) = after, x, known
+    if on_items is not None:
+        V, A = on_items.rows_of(x, b.shape[0]), x[b.shape[0] :]
+    if on_users is not None:
+        B = on_users.regression(U, B, reg.user * (data.user > 0))
+        U = jnp.where(data.user[:, None] > 0, U, on_users.times(B, U.shape[0]))
+    return Factors(U, V), (A, B)
 
 
 def conjugate_gradients(gradient, x, aux, curvature, steps, axis=None):

@@ -60,6 +60,8 @@ def identity_of(
     own["float"] = str(jax.dtypes.canonicalize_dtype(float))
     if len(solver.stages(problem.objective)) > 1:  # then each stage's share depends on T
         own["iterations"] = solver.iterations
+    if problem.sides is not None:
+        own["features"] = [None if side is None else side.digest() for side in problem.sides]
     return own | (watcher.identity(order) if watcher else {"watch": None, "validation": None})
 
 

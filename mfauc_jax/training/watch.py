@@ -105,6 +105,8 @@ class Watcher:
             objective = solver.stages(assembled.objective)[-1]
             plan = exact.plan(objective, X, assembled.weights)
             theta = partial(exact.value_of_all, objective, data=plan)
+            if assembled.sides is not None:
+                theta = partial(assembled.sides.value, objective, plan=plan)
         if validation is not None:
             held_out = ids.over(validation, X, unknown="skip")
             measured = partial(_metrics, X, held_out, watch.metric)
