@@ -174,7 +174,7 @@ def test_products_with_all_items_give_the_exact_gradient(objective, weights):
     own = dislikes.attached(quiet(liked), ((RNG.random((6, N)) < 0.4) & ~liked).astype(float))
     problem = Problem(own, weights.of(own), objective._replace(reg=0.0))
     prepared = Dense(batch=6).prepare(problem)
-    batch = products._batch(prepared, prepared.strata[:, 0])
+    batch = products.batch_of(prepared, prepared.strata[:, 0])
     positives = slopes.Positives(batch.row, batch.items, batch.g)
     at = random_factors(4, own, 3, 0.7)
     rows, columns = Factors(at.U[batch.users], at.V), products.Columns(None, None, 0, N)
