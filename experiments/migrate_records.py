@@ -211,6 +211,7 @@ KINDS = {
     "missing": lambda record: record,
     "roc": _roc,
     "timings": _timings,
+    "speed": dict,
     "split": _study,
     "picture": _picture,
     "gowalla": _study,
