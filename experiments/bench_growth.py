@@ -223,6 +223,25 @@ def draw(records: list[dict]) -> None:
             )
 
 
+def nights_table(records: list[dict]) -> str:
+    """The judged nights as Markdown."""
+    rows = [
+        "| after nights | one night / a refit, ms | p@5, refit | difference, 95 % | AUC, refit |",
+        "| --- " * 5 + "|",
+    ]
+    for r in (r for r in records if r["kind"] == "nights"):
+        p, d, a = r["precision@5"], r["precision@5 difference"], r["auc"]
+        shown = [
+            str(r["night"]),
+            f"{1e3 * r['seconds']:.0f} / {1e3 * r['refit']:.0f} = {r['seconds'] / r['refit']:.2f}",
+            f"{p[0]:.4f}, {p[1]:.4f}",
+            f"{d[0]:+.4f} [{d[1]:+.4f}, {d[2]:+.4f}]".replace("-", "−"),
+            f"{a[0]:.4f}, {a[1]:.4f}",
+        ]
+        rows.append(f"| {' | '.join(shown)} |")
+    return "\n".join(rows) + "\n"
+
+
 def met(r: dict) -> bool:
     """Whether the targets hold."""
     if r["kind"] == "nights":

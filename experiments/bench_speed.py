@@ -361,6 +361,40 @@ def _ratio(ours: float | None, theirs: float | None) -> float | None:
     return 0.0 if theirs is None else ours / theirs
 
 
+def whole_table(records: list[dict]) -> str:
+    """Medians of the whole fits as Markdown, and ours as a share of each."""
+    rows = ["| whole fit | s | AUC | p@5 | `MFAUC()` takes |", "| --- " * 5 + "|"]
+    for r in (r for r in records if "whole" in r):
+        seconds = {name: float(np.median(found["seconds"])) for name, found in r["whole"].items()}
+        for name, found in r["whole"].items():
+            means = " | ".join(_short(found[metric]) for metric in ("auc", "precision@5"))
+            share = (
+                "" if name == "MFAUC" else f"{_short(seconds['MFAUC'] / seconds[name], 2)} of it"
+            )
+            called = f"{name}, {EPOCHS[name]} epochs" if name in EPOCHS else f"`{name}()`"
+            rows.append(
+                f"| {TITLES[r['dataset']]}, {called} | {_short(seconds[name], 2)} | {means} | {share} |"
+            )
+    return "\n".join(rows) + "\n"
+
+
+def curve_table(records: list[dict], dataset: str) -> str:
+    """Where the curves of a data set end, as Markdown."""
+    title = f"{TITLES[dataset]}, k = 64"
+    rows = [f"| {title} | compile, s | from the cache | last, s | AUC | p@5 |", "| --- " * 6 + "|"]
+    for r in (r for r in records if r["dataset"] == dataset and "points" in r):
+        t, auc, top = r["points"][-1]
+        own = r["method"] in ROUTES
+        compiled = [_short(r[k], 2) if own else "" for k in ("compile", "cached")]
+        shown = [r["method"], *compiled, _short(t, 2), _short(auc), _short(top)]
+        rows.append(f"| {' | '.join(shown)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _short(number: float, digits: int = 4) -> str:
+    return f"{number:.{digits}f}".removeprefix("0")
+
+
 def draw(records: list[dict], out: str | pathlib.Path) -> list[pathlib.Path]:
     """One figure per data set: AUC and p@5 against seconds."""
     drawn = []

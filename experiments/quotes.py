@@ -26,7 +26,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from experiments import certify_posterior, results, study_tanh
+from experiments import bench_growth, bench_speed, certify_posterior, results, study_tanh
 from mfauc_jax._core import atomic
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -114,6 +114,9 @@ def tutorial(what: str) -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "certify_posterior": lambda: certify_posterior.draw(records("certify_posterior")) + "\n",
     "study_tanh": lambda: study_tanh.draw(records("study_tanh")) + "\n",
+    "speed_whole": lambda: bench_speed.whole_table(records("bench_speed")),
+    "speed_curves": lambda: bench_speed.curve_table(records("bench_speed"), "ml-1m"),
+    "growth_nights": lambda: bench_growth.nights_table(records("bench_growth")),
     "tutorial_evaluate": lambda: tutorial("evaluate"),
     "tutorial_certify": lambda: tutorial("certify"),
 }
