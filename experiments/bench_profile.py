@@ -128,7 +128,7 @@ def sweep(config: Config, X: Interactions) -> dict[str, float]:
 
 
 def main(config: Config) -> int:
-    X = bench_parallel.matrix(config.data_dir)
+    X = bench_parallel.matrix(bench_parallel.Config(data_dir=config.data_dir))
     tables = {
         "machine, ns per row": machine(config.rank),
         f"minibatch step of {config.batch} users, ns per item row": step(config, X),
