@@ -93,8 +93,8 @@ def alternating(size: Size, rank: int, chips: int) -> Described:
     real = size.positives <= REAL and chips <= SIMULATED
     devices = chips if real else 4
     solver, X = Alternating(devices=devices), size.rows() if real else size.sample()
-    program = step(MFAUC(rank, solver=solver), X)
-    tiling = solver._tiling(X)[0]
+    model = MFAUC(rank, solver=solver)
+    program, tiling = step(model, X), solver._tiling(model.problem(X))[0]
     chunks, sizes = tiling.most, {}
     if not real:
         per_chip = size.users / chips

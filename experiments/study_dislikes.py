@@ -18,6 +18,7 @@ import numpy as np
 
 from experiments import flags, results
 from mfauc_jax import MFAUC, Interactions, Weights, data, evaluate
+from mfauc_jax._core import atomic
 from mfauc_jax.data import splits
 from mfauc_jax.evaluation import significance
 
@@ -129,7 +130,7 @@ def draw(records: list[dict], out: str) -> list[pathlib.Path]:
     text = "\n".join(f"Splits to {part}\n\n{table(records, part)}" for part in parts)
     path = pathlib.Path(out) / "study_dislikes.md"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    atomic.write_text(path, text)
     return [path]
 
 

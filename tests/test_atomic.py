@@ -293,15 +293,19 @@ WRITES = re.compile(
 ELSEWHERE = {  # lines that write without `atomic`, and why they may
     "mfauc_jax/_core/atomic.py": 4,  # the door itself
     "mfauc_jax/cli/__init__.py": 1,  # /dev/null
-    "mfauc_jax/cli/datasets.py": 2,  # into `beside`
-    "mfauc_jax/cli/serving.py": 1,  # text for `text_file`
-    "mfauc_jax/serving/export.py": 1,  # the same
+    "mfauc_jax/cli/lists.py": 1,  # text for `text_file`
+    "mfauc_jax/serving/export.py": 3,  # the same, and into `beside`
     "mfauc_jax/data/download.py": 2,  # into hidden files that are renamed
     "mfauc_jax/data/parquet.py": 1,  # a temporary folder
+    "mfauc_jax/data/shards.py": 2,  # a hidden folder that is renamed
+    "mfauc_jax/data/writing.py": 3,  # into `beside`
     "mfauc_jax/plots.py": 1,  # an example
+    "experiments/bench_cold.py": 1,  # into `beside`
     "experiments/bench_scaling.py": 1,  # a temporary folder
+    "experiments/bench_service.py": 1,  # the same
     "experiments/bench_tune.py": 1,  # into `beside`
     "experiments/mutants.py": 2,  # a copy of the tree in a temporary folder
+    "experiments/page_outputs.py": 3,  # a temporary folder
 }
 
 

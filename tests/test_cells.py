@@ -1,8 +1,8 @@
 """Finished cells are kept, whatever happens after them, and never computed again."""
 
 import dataclasses
+import functools
 import subprocess
-import types
 
 import pytest
 
@@ -139,9 +139,16 @@ def test_a_new_file_is_a_change_and_other_folders_are_free(repository):
 def test_a_command_is_refused_before_it_runs(repository, monkeypatch):
     (repository / "code.py").write_text("x = 2\n")
     path = str(repository / "experiments/results/a.jsonl")
-    monkeypatch.setattr(flags.app, "run", lambda start: start(["prog"]))
-    monkeypatch.setattr(flags.flags, "FLAGS", types.SimpleNamespace(results=path))
-    monkeypatch.setattr(flags.flags, "DEFINE_string", lambda *args: None)
+    own, define = flags.flags.FlagValues(), flags.flags.DEFINE_string
+
+    def run(start):
+        own.mark_as_parsed()
+        own.results = path
+        return start(["prog"])
+
+    monkeypatch.setattr(flags.app, "run", run)
+    monkeypatch.setattr(flags.flags, "FLAGS", own)
+    monkeypatch.setattr(flags.flags, "DEFINE_string", functools.partial(define, flag_values=own))
     with pytest.raises(results.DirtyTreeError):
         flags.run(Empty, lambda config: pytest.fail("it ran"))
 

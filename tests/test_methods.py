@@ -19,14 +19,16 @@ def X():
     return Interactions.from_scipy(groups * (rng.random((30, 24)) < 0.7))
 
 
-def test_every_row_the_paper_prints_can_be_fitted_in_both_settings():
+def test_every_row_the_paper_prints_can_be_fitted_in_every_setting():
     """Kills: a row left out, misnamed, or called the paper's although it prints no such row."""
     printed = {
         row for table in (paper.TABLE_2, paper.TABLE_4) for rows in table.values() for row in rows
     }
-    for rows in methods.SETTINGS.values():
-        assert {name for name, method in rows.items() if method.in_paper} == printed
-        assert all(callable(rows[name].fit) and rows[name].grid for name in printed)
+    for setting, rows in methods.SETTINGS.items():
+        # the paper's text has another search for the MFAUC rows only
+        wanted = {row for row in printed if setting != "text" or row.startswith("MFAUC")}
+        assert {name for name, method in rows.items() if method.in_paper} == wanted
+        assert all(callable(rows[name].fit) and rows[name].grid for name in wanted)
 
 
 def test_importing_the_rows_leaves_the_choice_of_devices_open():

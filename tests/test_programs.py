@@ -175,7 +175,6 @@ def test_every_function_of_the_library_is_compiled_with_the_bound():
     }
     assert {path: count for path, count in found.items() if count} == {
         "_core/programs.py": 1,
-        "solvers/base.py": 1,  # a probe without arguments
         "solvers/blockwise/solver.py": 1,  # of an optimiser's init, which is new in every fit
     }
 

@@ -82,7 +82,7 @@ def test_auto_is_the_formula_of_its_docstring():
     X = quiet(dense)
     weights = Weights(tau=-0.3, tau_neg=0.4, user_power=0.6).of(X)
     powers = {"sigma_power": 0.4, "noise_power": 0.3, "reg_user_power": 0.7, "reg_item_power": 0.6}
-    reg, spread = Auto(strength=0.9, sigma=1.3, **powers).of(X, weights)
+    reg, spread, _ = Auto(strength=0.9, sigma=1.3, **powers).of(X, weights)
 
     N, frequency = dense.sum(1), dense.mean(0)
     a, b = np.maximum(frequency, 1 / m) ** -0.3, (1 - frequency) ** 0.4
