@@ -48,7 +48,7 @@ class Optimisers(NamedTuple):
     V: optax.GradientTransformation
 
 
-class Dense(base.Solver):
+class Dense(meshes.Replicated, base.Solver):
     """Matrix products of batches of users with all items, and any optax optimiser; any loss, φ, g, g′, unit rows."""
 
     on_sphere = True
@@ -119,18 +119,6 @@ class Dense(base.Solver):
         mapped = _mapped(problem.objective)
         begun = base.begin(factors, memory)._replace(average=Factors(*map(mapped, factors)))
         return meshes.everywhere(meshes.usual(self.devices), begun)
-
-    def portable(self, problem: Problem, state: base.State) -> base.State:
-        """The state on one device."""
-        return meshes.alone(state)
-
-    def placed(self, problem: Problem, state: base.State) -> base.State:
-        """The state on every device."""
-        return meshes.everywhere(meshes.usual(self.devices), state)
-
-    def read(self, state: base.State, like: Factors) -> Factors:
-        """The averages, on one device."""
-        return meshes.alone(state.average)
 
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
         """One iteration: every usable user once."""

@@ -29,7 +29,7 @@ OPTIMISER = optax.lbfgs(memory_size=10)
 _memory = programs.jit(OPTIMISER.init)
 
 
-class FullBatch(base.Solver):
+class FullBatch(meshes.Replicated, base.Solver):
     """L-BFGS on the exact objective over all pairs; any loss, any φ, and unit rows, which are u/|u| of free rows."""
 
     on_sphere = True
@@ -54,18 +54,6 @@ class FullBatch(base.Solver):
         begun = base.begin(factors, memory)
         begun = begun._replace(average=_scored(problem.objective, factors))
         return meshes.everywhere(meshes.usual(self.devices), begun)
-
-    def portable(self, problem: Problem, state: base.State) -> base.State:
-        """The state on one device."""
-        return meshes.alone(state)
-
-    def placed(self, problem: Problem, state: base.State) -> base.State:
-        """The state on every device."""
-        return meshes.everywhere(meshes.usual(self.devices), state)
-
-    def read(self, state: base.State, like: Factors) -> Factors:
-        """The best factors, on one device."""
-        return meshes.alone(state.average)
 
     def step(self, objective, key, state, data) -> tuple[base.State, base.Info]:
         """One direction and its line search. `key` is not used."""

@@ -135,3 +135,24 @@ def usual(devices: int | None) -> Mesh:
     if devices is None and jax.default_backend() == "cpu":
         devices = 1
     return ring(devices)
+
+
+class Replicated:
+    """What a solver does whose state is whole on every one of its `devices`, such as `Dense` and `FullBatch`."""
+
+    devices: Any
+
+    def portable(self, problem: Any, state: Any) -> Any:
+        """The state on one device."""
+        del problem
+        return alone(state)
+
+    def placed(self, problem: Any, state: Any) -> Any:
+        """The state on every device."""
+        del problem
+        return everywhere(usual(self.devices), state)
+
+    def read(self, state: Any, like: Any) -> Any:
+        """The averages, or the best factors of a solver that keeps those there, on one device."""
+        del like
+        return alone(state.average)
