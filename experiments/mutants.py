@@ -179,7 +179,7 @@ MUTANTS = (
         "stochastic::test_a_minibatch_iteration_moves_along_the_exact_gradient_on_average",
         ("(by_item * per_draw)[items]", "by_item[items]"),
         ("num_neg * as_neg)", "num_pos * as_neg)"),
-        ("slope = slope * item_scale", "slope = slope"),
+        ("jnp.concatenate(dv, 1) * item_scale", "jnp.concatenate(dv, 1)"),
     ),
     *_of(
         "mfauc_jax/solvers/blockwise/visits.py",

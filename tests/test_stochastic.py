@@ -13,7 +13,7 @@ from mfauc_jax._core.factors import Factors
 from mfauc_jax.objective import equation, exact, losses, weightings
 from mfauc_jax.objective.penalties import Reg
 from mfauc_jax.objective.weights import Weights
-from mfauc_jax.solvers import averaging, base, minibatch, sequential
+from mfauc_jax.solvers import averaging, base, row_updates, sequential
 
 DENSE = np.random.default_rng(0).random((20, 12)) < 0.35
 DENSE[:, 0] |= ~DENSE.any(1)
@@ -217,7 +217,7 @@ def test_a_batch_draws_about_every_item_once_if_many_batches_are_left():
 
 def test_repeats_add_up_whatever_the_scratch_holds():
     items, slopes = jnp.array([3, 1, 3, 0, 3]), jnp.asarray(np.random.default_rng(0).random((5, 2)))
-    sums, place = minibatch.sum_repeats(items, slopes, jnp.full(9, 4))
+    sums, place = row_updates.sum_repeats(items, slopes, jnp.full(9, 4))
     same = np.asarray(items)[:, None] == np.asarray(items)[None, :]
     np.testing.assert_allclose(sums, same @ np.asarray(slopes), atol=1e-15)
     assert (np.asarray(place)[4:] == 4).all()

@@ -15,11 +15,17 @@ from mfauc_jax._core import digests
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.objective import exact
 from mfauc_jax.objective.equation import Objective
-from mfauc_jax.objective.penalties import by_row
+from mfauc_jax.objective.penalties import Reg, by_row
 
 SHARED = 2.0  # the variance that λ_j allows v_j is shared by two parts: d_j, and the sum over its features
 STEPS = 1000  # of conjugate gradients, at most
 TOLERANCE = 1e-12  # of the squared residual, relative
+
+
+def of_own_parts(reg: Any) -> Reg:
+    """λ of users outside the training set, where users have features: that of e_i, twice what it was for u_i."""
+    reg = reg if isinstance(reg, Reg) else Reg(reg, reg)
+    return reg._replace(user=SHARED * np.asarray(reg.user))
 
 
 class Side(NamedTuple):
@@ -39,6 +45,23 @@ class Side(NamedTuple):
         own = np.asarray(reg, np.float64) * fitted
         by_feature = matrix.multiply(matrix).T @ own
         return cls(matrix, np.where(by_feature > 0, by_feature, 1.0), SHARED * own)
+
+    def in_own_units(self) -> "Side":
+        """The same side with f_jc/s_c, a_c s_c and λ_c/s_c² for f_jc, a_c and λ_c: A f_j and the penalty stay.
+
+        s_c is the root mean square of the feature over the rows that have it, times the root of the mean number of
+        features per row: then Σ_c f_jc² is about 1, whatever the units and the number of features.
+        """
+        import scipy.sparse
+
+        matrix: Any = scipy.sparse.csr_array(self.matrix, copy=True)
+        matrix.eliminate_zeros()
+        numbers = np.bincount(matrix.indices, minlength=matrix.shape[1])
+        squares = np.bincount(matrix.indices, matrix.data**2, minlength=matrix.shape[1])
+        per_row = max(1.0, matrix.nnz / max(1, (np.diff(matrix.indptr) > 0).sum()))
+        unit = np.sqrt(np.where(numbers > 0, squares / np.maximum(numbers, 1), 1.0) * per_row)
+        matrix.data = matrix.data / unit[matrix.indices]
+        return self._replace(matrix=matrix, reg=self.reg / unit**2)
 
     def coefficients(self, F: Any) -> Float[np.ndarray, "p k"]:
         """A: the minimum of Σ λ_j |v_j − A f_j|² + Σ λ_c |a_c|² for the rows v_j of F, by conjugate gradients."""

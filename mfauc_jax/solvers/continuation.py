@@ -41,6 +41,11 @@ class Continuation(base.Solver):
         """Whether the inner solver does."""
         return self.inner.takes_dislikes
 
+    @property
+    def takes_features(self) -> bool:  # pyright: ignore
+        """Whether the inner solver does."""
+        return self.inner.takes_features
+
     def stages(self, objective: Objective) -> tuple[Objective, ...]:
         """Eq. 3 with each β in turn."""
         loss = objective.loss

@@ -32,10 +32,11 @@ from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import Sphere, by_row, unit_rows
 from mfauc_jax.objective.slopes import Batch, Positives
 from mfauc_jax.problem import Problem
-from mfauc_jax.solvers import averaging, base, minibatch
+from mfauc_jax.solvers import averaging, base, minibatch, row_updates, sampled_features
 from mfauc_jax.solvers import mesh as meshes
 from mfauc_jax.solvers.averaging import Averaging
 from mfauc_jax.solvers.mesh import AXIS, SPLIT, WHOLE
+from mfauc_jax.solvers.sampled_features import Slopes
 from mfauc_jax.solvers.strata import Columns, Data, batch_of, entries, layout, on_mesh
 
 ALL_ITEMS = 2**17  # up to so many items, a batch is scored against all of them
@@ -53,6 +54,7 @@ class Dense(meshes.Replicated, base.Solver):
 
     on_sphere = True
     takes_dislikes = True
+    takes_features = True
     iterations: int = count(30, least=1, identity=False, help="T, visits of each user")
     learning_rate: float = number(
         0.02, above=0, help="α of V; U, whose rows move once per visit, has α√steps"
@@ -100,25 +102,27 @@ class Dense(meshes.Replicated, base.Solver):
         order = usable[np.argsort(-lengths[usable], kind="stable")]
         order = np.pad(order, (0, b * steps - len(order)), constant_values=X.num_users)
         strata = order.reshape(b, steps)
-        mesh, disliked = meshes.usual(self.devices), problem.weights.disliked
+        mesh, disliked = self.mesh(problem), problem.weights.disliked
         others = None if disliked is None else disliked.X.on_host()[2]
         if mesh.size > 1:
             return on_mesh(mesh, problem, strata, lengths, others)
         row, offset = map(host.ints, layout(strata, lengths))
-        laid_out = Data(X, problem.weights, host.ints(strata), row, offset)
+        sides = sampled_features.placed(problem.sides)
+        laid_out = Data(X, problem.weights, host.ints(strata), row, offset, sides=sides)
         if others is None:
             return laid_out
         row, offset = map(host.ints, layout(strata, others))
         return laid_out._replace(disliked=(row, offset))
 
     def init(self, problem: Problem, factors: Factors) -> base.State:
-        """The start, with the optimisers' states for U and V."""
+        """The start, with the optimisers' states for U and V and, with features, A and B, which move as V does."""
         usable = problem.weights.usable.shape[0]
-        steps = -(-usable // self.users_per_batch(usable))
-        memory = tuple(o.init(F) for o, F in zip(self.optimisers(steps), factors, strict=True))
+        optimisers = self.optimisers(-(-usable // self.users_per_batch(usable)))
+        memory = tuple(o.init(F) for o, F in zip(optimisers, factors, strict=True))
+        extra = sampled_features.begun(problem.sides, factors, optimisers.V, memory)
         mapped = _mapped(problem.objective)
-        begun = base.begin(factors, memory)._replace(average=Factors(*map(mapped, factors)))
-        return meshes.everywhere(meshes.usual(self.devices), begun)
+        begun = base.begin(factors, extra)._replace(average=Factors(*map(mapped, factors)))
+        return meshes.everywhere(self.mesh(problem), begun)
 
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
         """One iteration: every usable user once."""
@@ -132,26 +136,28 @@ class Dense(meshes.Replicated, base.Solver):
         words = words if data.places is None else words[data.places]
         users = jnp.take_along_axis(data.strata, jnp.argsort(words, 1), 1).T
         turns = jnp.arange(steps), users, jax.random.split(key_draw, steps)
-        args = self, objective, state.factors, state.extra, data, turns, (order, inverse)
+        own, memory, learning = sampled_features.opened(data.sides, state.factors, state.extra)
+        args = self, objective, own, memory, learning, data, turns, (order, inverse)
         if data.devices is None:
-            factors, memory = _visited(*args)
+            own, memory, learning = _visited(*args)
         else:
             split = Data(WHOLE, WHOLE, SPLIT, SPLIT, SPLIT, SPLIT, data.devices, SPLIT)  # pyright: ignore
             by_batch = (WHOLE, PartitionSpec(None, AXIS), WHOLE)
             visited = jax.shard_map(
                 _visited,
                 mesh=data.devices.mesh,
-                in_specs=(WHOLE, WHOLE, WHOLE, WHOLE, split, by_batch, WHOLE),
+                in_specs=(WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, split, by_batch, WHOLE),
                 out_specs=WHOLE,
                 check_vma=False,
             )
-            factors, memory = visited(*args)
+            own, memory, learning = visited(*args)
+        factors, extra = sampled_features.closed(data.sides, own, memory, learning)
         iteration = state.iteration + 1
         mapped = _mapped(objective)
         rows = Factors(*map(mapped, factors))
         mean = averaging.update(self.average, state.average, rows, iteration)
         mean = Factors(*map(mapped, mean))
-        after = base.State(factors, mean, iteration, memory)
+        after = base.State(factors, mean, iteration, extra)
         return after, base.change(state.factors, factors)
 
     def _positives(self, objective, key, data: Data, batch: Batch) -> Positives:
@@ -169,24 +175,31 @@ class Dense(meshes.Replicated, base.Solver):
 
 
 def _visited(
-    solver: Dense, objective: Objective, factors: Factors, extra: Any, data: Data, turns, window
-) -> tuple[Factors, Any]:
-    """The factors and the optimisers' states after a visit of every user; on a mesh, as one of its devices sees it."""
+    solver: Dense,
+    objective: Objective,
+    own: Factors,
+    extra: Any,
+    learning: Any,
+    data: Data,
+    turns,
+    window,
+) -> tuple[Factors, Any, Any]:
+    """The rows that the optimisers move, and their states, after a visit of every user; on a mesh, of one device."""
     n, steps = data.X.num_items, data.strata.shape[1]
     optimisers, width = solver.optimisers(steps), solver.items_per_batch(n)
 
     def one(carry, turn):
         t, users, key = turn
-        user_memory = _at_start(extra[0], carry.memory[0], factors.U.shape)
+        user_memory = _at_start(extra[0], carry.memory[0], own.U.shape)
         tables = carry._replace(memory=(user_memory, carry.memory[1]))
         batch = batch_of(data, users)
         positives = solver._positives(objective, key, data, batch)
         columns = Columns(window[0], window[1], t * width % n, width)
         return descend(optimisers, objective, tables, data, batch, positives, columns), None
 
-    start = minibatch.Tables(factors, extra, jnp.zeros(n, int))
-    (after, memory, _), _ = jax.lax.scan(one, start, turns)
-    return after, memory
+    start = minibatch.Tables(own, extra, jnp.zeros(n, int), learning)
+    (after, memory, _, learning), _ = jax.lax.scan(one, start, turns)
+    return after, memory, learning
 
 
 def _mapped(objective: Objective):
@@ -204,18 +217,24 @@ def descend(
     columns: Columns,
 ) -> minibatch.Tables:
     """One step of the optimisers on the users of a batch, and on all items or on its columns and positives."""
-    (U, V), (user_memory, item_memory), place = tables
-    m, n = data.X.shape
-    touched = None
+    (U, V), (user_memory, item_memory), place, learning = tables
+    (m, n), sides, touched = data.X.shape, data.sides, None
+    share = data.weights.usable.shape[0] / m
     if columns.order is not None:
         shared = columns.items(n)  # a positive that does not exist points to the first column
         own = jnp.where(positives.items < n, positives.items, shared[0])
         touched = jnp.concatenate([shared, own])
     rows = Factors(U[batch.users], V if touched is None else V[touched])
-    du, dv = gradients(objective, rows, data, batch, positives, columns, touched)
+    if sides is None:
+        du, dv = gradients(objective, rows, data, batch, positives, columns, touched)
+    else:
+        scored = Factors(*sides.scored(*rows, learning, batch.users, touched))
+        du, dv = gradients(objective, scored, data, batch, positives, columns, touched)
+        steps = data.strata.shape[1]  # a user is in one of so many
+        found = Slopes(touched, dv, 1.0), Slopes(batch.users, steps * du, share)
+        learning = sides.moved(optimisers.V, learning, *found)
     if not isinstance(objective.reg, Sphere):
         by_user, by_item = by_row(objective.reg, m, n)
-        share = data.weights.usable.shape[0] / m
         du = du + (share * by_user[batch.users] * batch.real)[:, None] * rows.U
         if touched is None:
             dv = dv + by_item[:, None] * V
@@ -223,7 +242,7 @@ def descend(
             Q = columns.width
             dv = dv.at[:Q].add((n / Q * by_item[touched[:Q]])[:, None] * rows.V[:Q])
     visited = data.gathered((batch.users, rows.U, du, batch.real))
-    U, user_memory = minibatch.touch(optimisers.U, U, user_memory, *visited)
+    U, user_memory = row_updates.touch(optimisers.U, U, user_memory, *visited)
     if touched is None:
         updates, item_memory = optimisers.V.update(dv, item_memory, V)
         V = jnp.asarray(optax.apply_updates(V, updates))
@@ -234,9 +253,9 @@ def descend(
         )  # the columns are the same everywhere
         shared = touched[:Q], dv[:Q], rows.V[:Q]
         touched, dv, v = (jnp.concatenate(both) for both in zip(shared, own, strict=True))
-        sums, place = minibatch.sum_repeats(touched, dv, place)
-        V, item_memory = minibatch.touch(optimisers.V, V, item_memory, touched, v, sums)
-    return minibatch.Tables(Factors(U, V), (user_memory, item_memory), place)
+        sums, place = row_updates.sum_repeats(touched, dv, place)
+        V, item_memory = row_updates.touch(optimisers.V, V, item_memory, touched, v, sums)
+    return minibatch.Tables(Factors(U, V), (user_memory, item_memory), place, learning)
 
 
 def gradients(

@@ -142,6 +142,10 @@ class Replicated:
 
     devices: Any
 
+    def mesh(self, problem: Any) -> Mesh:
+        """The devices of a fit; one, if the problem has features."""
+        return ring(1) if problem.sides is not None else usual(self.devices)
+
     def portable(self, problem: Any, state: Any) -> Any:
         """The state on one device."""
         del problem
@@ -149,8 +153,7 @@ class Replicated:
 
     def placed(self, problem: Any, state: Any) -> Any:
         """The state on every device."""
-        del problem
-        return everywhere(usual(self.devices), state)
+        return everywhere(self.mesh(problem), state)
 
     def read(self, state: Any, like: Any) -> Any:
         """The averages, or the best factors of a solver that keeps those there, on one device."""

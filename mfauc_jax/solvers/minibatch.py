@@ -28,8 +28,9 @@ from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import by_row
 from mfauc_jax.objective.weights import PairWeights
 from mfauc_jax.problem import Problem
-from mfauc_jax.solvers import averaging, base
+from mfauc_jax.solvers import averaging, base, row_updates, sampled_features
 from mfauc_jax.solvers.averaging import Averaging
+from mfauc_jax.solvers.sampled_features import OnRows, Slopes
 
 
 def unit(learning_rate: Any) -> optax.GradientTransformation:
@@ -66,19 +67,21 @@ def not_an_optimiser(function: Callable) -> str | None:
 
 
 class Data(NamedTuple):
-    """X, its weights, and the expected number of draws of each item per iteration."""
+    """X, its weights, the expected number of draws of each item per iteration, and the features, if any."""
 
     X: Interactions
     weights: PairWeights
     drawn: Float[Array, "n"]  # see `expected_draws`
+    sides: OnRows | None = None
 
 
 class Tables(NamedTuple):
     """The arrays that a step reads and writes."""
 
-    factors: Factors
+    factors: Factors  # with features, E and D (`sampled_features`)
     memory: tuple[Any, Any]  # the optimiser's states for U and for V
     place: Any  # [n], scratch space of `sum_repeats`; what one step leaves there is never read
+    learning: Any = ()  # with features, a `Learning`
 
 
 class Sampled(base.Solver, listed=False):
@@ -130,23 +133,27 @@ class Minibatch(Sampled):
     """θ′ over batches of users, any optax optimiser on the touched rows; any loss, φ, g, g′."""
 
     takes_dislikes = True
+    takes_features = True
 
     def prepare(self, problem: Problem) -> Data:
-        """X, its weights, and the expected number of draws of each item."""
+        """X, its weights, the expected number of draws of each item, and the features."""
         drawn = expected_draws(problem.X, problem.weights, self.num_pos, self.num_neg)
-        return Data(problem.X, problem.weights, drawn)
+        return Data(problem.X, problem.weights, drawn, sampled_features.placed(problem.sides))
 
     def init(self, problem: Problem, factors: Factors) -> base.State:
-        """The start, with the optimiser's states for U and V."""
-        del problem
-        return base.begin(factors, _memory(self, factors))
+        """The start, with the optimiser's states for U and V and, with features, A and B."""
+        memory, optimiser = _memory(self, factors), self.make_optimiser()
+        extra = sampled_features.begun(problem.sides, factors, optimiser, memory)
+        return base.begin(factors, extra)
 
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
         """One iteration: every usable user once."""
-        (m, n), weights = data.X.shape, data.weights
+        (m, n), weights, sides = data.X.shape, data.weights, data.sides
         count = weights.usable.shape[0]
         optimiser = self.make_optimiser()
         by_user, by_item = by_row(objective.reg, m, n)
+        if sides is not None:
+            by_user = by_user * (count / m)  # the penalty is over m users, the risk over the usable
         per_draw = 1 / jnp.maximum(data.drawn, 1e-12)
 
         def one(tables, batch):
@@ -154,16 +161,20 @@ class Minibatch(Sampled):
             sample = sampling.uniform(key, data.X, weights, users, self.num_pos, self.num_neg)
             items = jnp.concatenate([sample.pos, sample.neg], 1)
             ridge = by_user[users], (by_item * per_draw)[items]  # λ_j over its expected draws
-            return descend(optimiser, objective, tables, sample, real, ridge, n / count), None
+            shared = None if sides is None else (sides, 1 / steps, count / m / steps)
+            args = optimiser, objective, tables, sample, real, ridge, n / count, shared
+            return descend(*args), None
 
-        tables = Tables(state.factors, state.extra, jnp.zeros(n, int))
-        tables, _ = jax.lax.scan(
-            one, tables, batches(key, weights.usable, self.users_per_batch(count, n))
-        )
+        turns = batches(key, weights.usable, self.users_per_batch(count, n))
+        steps = turns[0].shape[0]
+        own, memory, learning = sampled_features.opened(sides, state.factors, state.extra)
+        tables = Tables(own, memory, jnp.zeros(n, int), learning)
+        (own, memory, _, learning), _ = jax.lax.scan(one, tables, turns)
+        factors, extra = sampled_features.closed(sides, own, memory, learning)
         iteration = state.iteration + 1
-        mean = averaging.update(self.average, state.average, tables.factors, iteration)
-        after = base.State(tables.factors, mean, iteration, tables.memory)
-        return after, base.change(state.factors, tables.factors)
+        mean = averaging.update(self.average, state.average, factors, iteration)
+        after = base.State(factors, mean, iteration, extra)
+        return after, base.change(state.factors, factors)
 
 
 def expected_draws(
@@ -211,6 +222,7 @@ def descend(
     real: Bool[Array, "b"],
     ridge: tuple[Float[Array, "b"], Float[Array, "b P_plus_Q"]],
     item_scale: Any,
+    sides: tuple[OnRows, Any, Any] | None = None,
 ) -> Tables:
     """One step of the optimiser on the rows of a sample.
 
@@ -222,21 +234,27 @@ def descend(
         real: False for the repeated users, who count for nothing.
         ridge: λ of each drawn user and of each drawn item.
         item_scale: what the sum of the users' risks is multiplied by to give n θ.
+        sides: the features, and the share of λ_c of the items and of the users that belongs to this step.
     """
-    (factors, (user_state, item_state), place), users = tables, sample.users
+    (factors, (user_state, item_state), place, learning), users = tables, sample.users
     u, v = factors.U[users], (factors.V[sample.pos], factors.V[sample.neg])
-    du, dv = slopes(objective, u, v, sample, real, ridge, item_scale)
-    U, user_state = touch(optimiser, factors.U, user_state, users, u, du, real)
-    V, item_state, place = move_items(optimiser, factors.V, item_state, dv, place)
-    return Tables(Factors(U, V), (user_state, item_state), place)
-
-
-class ItemSlopes(NamedTuple):
-    """The drawn items of a batch, their rows, and the gradient of each draw."""
-
-    items: Int[Array, "draws"]
-    rows: Float[Array, "draws k"]
-    slope: Float[Array, "draws k"]
+    items = jnp.concatenate([sample.pos, sample.neg], 1)
+    if sides is None:
+        du, dv = slopes(objective, u, v, sample, real, item_scale)
+    else:
+        features, item_reg, user_reg = sides
+        rows = features.scored(u, jnp.concatenate(v, 1), learning, users, items)
+        apart = rows[1][:, : sample.pos.shape[1]], rows[1][:, sample.pos.shape[1] :]
+        du, dv = slopes(objective, rows[0], apart, sample, real, item_scale)
+        found = Slopes(items, dv, item_reg), Slopes(users, du, user_reg)
+        learning = features.moved(optimiser, learning, *found)
+    du = du + (ridge[0] * real)[:, None] * u
+    rows = jnp.concatenate(v, 1)
+    dv = dv + (ridge[1] * real[:, None])[:, :, None] * rows
+    drawn = row_updates.ItemSlopes(*(a.reshape(-1, *a.shape[2:]) for a in (items, rows, dv)))
+    U, user_state = row_updates.touch(optimiser, factors.U, user_state, users, u, du, real)
+    V, item_state, place = row_updates.move_items(optimiser, factors.V, item_state, drawn, place)
+    return Tables(Factors(U, V), (user_state, item_state), place, learning)
 
 
 def slopes(
@@ -245,69 +263,13 @@ def slopes(
     v: tuple[Float[Array, "b P k"], Float[Array, "b Q k"]],
     sample: sampling.Sample,
     real: Bool[Array, "b"],
-    ridge: tuple[Float[Array, "b"], Float[Array, "b P_plus_Q"]],
     item_scale: Any,
-) -> tuple[Float[Array, "b k"], ItemSlopes]:
-    """The gradients of the users' rows `u` and of the drawn items' rows `v`; see `descend`."""
+) -> tuple[Float[Array, "b k"], Float[Array, "b P_plus_Q k"]]:
+    """The gradients of the data term in the users' rows `u` and in the drawn items' rows `v`; see `descend`."""
     sample = sample._replace(user_weight=sample.user_weight * real)
 
     def batch_risk(u, v):  # Σ_i w_i risk_i, as a function of the gathered rows
         return equation.risk_of_rows(objective, u, v[0], v[1], sample) * u.shape[0]
 
     du, dv = jax.grad(batch_risk, (0, 1))(u, v)
-    du = du + (ridge[0] * real)[:, None] * u
-    items, rows, slope = (jnp.concatenate(both, 1) for both in ((sample.pos, sample.neg), v, dv))
-    slope = slope * item_scale + (ridge[1] * real[:, None])[:, :, None] * rows
-    return du, ItemSlopes(*(a.reshape(-1, *a.shape[2:]) for a in (items, rows, slope)))
-
-
-def move_items(optimiser, V, memory, drawn: ItemSlopes, place):
-    """One step of the optimiser on the drawn items' rows of V; also their memory and `place` after it."""
-    items, rows, slope = drawn
-    if len(items) >= len(place):  # then one pass over the whole table is cheaper
-        sums = jnp.zeros_like(V).at[items].add(slope)
-        V, memory = sweep(optimiser, V, memory, items, sums)
-    else:
-        sums, place = sum_repeats(items, slope, place)
-        V, memory = touch(optimiser, V, memory, items, rows, sums)
-    return V, memory, place
-
-
-def sum_repeats(items: Int[Array, "d"], slopes: Float[Array, "d k"], place: Int[Array, "n"]):
-    """For each draw, the sum of the slopes of all draws of the same item; and `place` after its use.
-
-    All draws of an item are summed in the row of one of them, the last that wrote its number into `place`. So the
-    sums fit into d rows, whatever the number of items.
-    """
-    place = place.at[items].set(jnp.arange(items.shape[0]))
-    owner = place[items]
-    return jnp.zeros_like(slopes).at[owner].add(slopes)[owner], place
-
-
-def touch(optimiser, table, memory, index, rows, gradient, real=None):
-    """Apply the optimiser to the rows `index` of `table`, which are `rows`, and to those of its state `memory`."""
-    like = table.shape
-
-    def take(leaf):
-        return leaf[index] if jnp.shape(leaf) == like else leaf
-
-    def put(leaf, new):
-        if jnp.shape(leaf) != like:
-            return new
-        if real is not None:  # repeated users must not overwrite what the real visit wrote
-            return leaf.at[jnp.where(real, index, like[0])].set(new, mode="drop")
-        return leaf.at[index].set(new)  # all draws of an item write the same row
-
-    updates, after = optimiser.update(gradient, jax.tree.map(take, memory), rows)
-    return put(table, rows + updates), jax.tree.map(put, memory, after)
-
-
-def sweep(optimiser, table, memory, index, gradient):
-    """As `touch`, but with the gradient of the whole table; rows that are not in `index` stay as they are."""
-    touched = jnp.zeros(table.shape[0], bool).at[index].set(True)[:, None]
-
-    def put(leaf, new):
-        return jnp.where(touched, new, leaf) if jnp.shape(leaf) == table.shape else new
-
-    updates, after = optimiser.update(gradient, memory, table)
-    return put(table, table + updates), jax.tree.map(put, memory, after)
+    return du, jnp.concatenate(dv, 1) * item_scale

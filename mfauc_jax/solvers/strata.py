@@ -14,6 +14,7 @@ from mfauc_jax.objective.weights import PairWeights
 from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import mesh as meshes
 from mfauc_jax.solvers.mesh import AXIS, Devices
+from mfauc_jax.solvers.sampled_features import OnRows
 
 
 class Data(NamedTuple):
@@ -32,6 +33,7 @@ class Data(NamedTuple):
     places: Int[Array, "b"] | None = (
         None  # on several devices: the number of each row among all strata
     )
+    sides: OnRows | None = None  # the features; then there is one device
 
     def over(self, sums):
         """The sum over devices."""

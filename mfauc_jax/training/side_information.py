@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from mfauc_jax._core import host
 from mfauc_jax._core.factors import Factors
-from mfauc_jax.data import features, interactions
+from mfauc_jax.data import dislikes, features, interactions, joining
 from mfauc_jax.data.features import Features
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.problem import Constants, Problem
@@ -96,34 +96,43 @@ def arranged(solver: Solver, X: Interactions, item_features: Any, user_features:
     """
     if not solver.takes_features:
         raise ValueError(
-            f"the solver {solver.name} takes no features: use the square loss with solver='alternating'"
+            f"the solver {solver.name} takes no features: use solver='minibatch' or 'dense', or 'alternating' for the "
+            "square loss"
         )
-    if X.dislikes is not None:
-        raise ValueError("a fit takes dislikes or features, not both: leave one out")
-    m, n = X.shape
-    (items, item_ids), (users, user_ids) = (
-        _aligned(features_, names, size, kind)
-        for features_, names, size, kind in (
-            (item_features, X.item_ids, n, "item"),
-            (user_features, X.user_ids, m, "user"),
-        )
-    )
-    num_items = n if items is None else items.matrix.shape[0]
-    num_users = m if users is None else users.matrix.shape[0]
-    rows, columns, _ = X.on_host()
-    weights = None if X.confidence is None else np.asarray(X.confidence)
-    whole = interactions.merged(rows, columns, (num_users, num_items), weights, user_ids, item_ids)
-    fitted = np.arange(num_items)
+    items, item_ids = aligned(item_features, X.item_ids, X.num_items, "item")
+    users, user_ids = aligned(user_features, X.user_ids, X.num_users, "user")
+    num_items = X.num_items if items is None else items.matrix.shape[0]
+    num_users = X.num_users if users is None else users.matrix.shape[0]
+    whole = joining.widened(X, (num_users, num_items), user_ids, item_ids)
+    return over(whole, items, users, X.num_users)
+
+
+def over(
+    whole: Interactions, items: Features | None, users: Features | None, num_users: int
+) -> Arranged:
+    """The data of a fit to the positives and dislikes of `whole`.
+
+    Args:
+        whole: the positives, with the items and users that only the features know.
+        items: the features of its items, one row each, or None.
+        users: those of its users.
+        num_users: the users that take part: the first so many.
+    """
+    n, (rows, columns, _) = whole.num_items, whole.on_host()
+    fitted, place = np.arange(n), np.full(n, -1)
     if items is not None:
-        fitted = np.flatnonzero(np.bincount(columns, minlength=num_items))
-    place = np.zeros(num_items, np.int64)
+        fitted = np.flatnonzero(np.bincount(columns, minlength=n))
     place[fitted] = np.arange(len(fitted))
-    names = fitted if item_ids is None else item_ids[fitted]
-    own = interactions.merged(rows, place[columns], (m, len(fitted)), weights, X.user_ids, names)
+    user_ids = None if whole.user_ids is None else whole.user_ids[:num_users]
+    names = fitted if whole.item_ids is None else whole.item_ids[fitted]
+    weights = None if whole.confidence is None else np.asarray(whole.confidence)
+    shape = (num_users, len(fitted))
+    own = interactions.merged(rows, place[columns], shape, weights, user_ids, names)
+    own = dislikes.moved(own, whole, np.arange(whole.num_users), place)
     return Arranged(own, whole, fitted, items, users)
 
 
-def _aligned(
+def aligned(
     given: Any, names: np.ndarray | None, size: int, kind: str
 ) -> tuple[Features | None, np.ndarray | None]:
     """The features of X's items, then those of items that X lacks, and the ids of them all."""

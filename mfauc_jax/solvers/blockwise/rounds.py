@@ -78,7 +78,7 @@ def gathered(ring: int, row_bits: int, tables, users: Users, shared: Shared) -> 
     Also which users each home block has sent to each row block.
     """
     solver, (here, blocks) = shared.solver, _here(shared, ring)
-    (U, V), (user_memory, item_memory), _ = tables
+    (U, V), (user_memory, item_memory), *_ = tables
     items = travel.fetch(_mine(ring, shared.item_at), (V, item_memory), ring)
     leaves, _ = travel.rows_and_scalars(user_memory)
     keys = keys_of(shared.key, blocks)

@@ -139,7 +139,7 @@ class Blockwise(minibatch.Sampled):
             check_vma=False,
         )
         shared = Shared(key_visits, self, objective, data.scale, data.items, item_at, place_of)
-        after, memory, _ = iteration(tables, data.users, shared)
+        after, memory, *_ = iteration(tables, data.users, shared)
         count = state.iteration + 1
         mean = averaging.update(self.average, state.average, after, count)
         return base.State(after, mean, count, memory), base.change(state.factors, after)

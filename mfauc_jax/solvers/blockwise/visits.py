@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from mfauc_jax.objective import equation, sampling
 from mfauc_jax.objective.equation import Objective
-from mfauc_jax.solvers import minibatch
+from mfauc_jax.solvers import row_updates
 from mfauc_jax.solvers.blockwise import design, travel
 from mfauc_jax.solvers.blockwise.drawing import Drawn
 from mfauc_jax.solvers.blockwise.placement import Items
@@ -117,11 +117,11 @@ def _move_items(optimiser, V, memory, place, v, dv, batch: Batch):
     if len(items) >= len(place):
         sums = jnp.zeros_like(V).at[items].add(dv.reshape(-1, dv.shape[-1]), mode=INSIDE)
         ridge = jnp.zeros_like(V[:, 0]).at[items].add(batch.ridge.reshape(-1), mode=INSIDE)
-        V, memory = minibatch.sweep(optimiser, V, memory, items, sums + ridge[:, None] * V)
+        V, memory = row_updates.sweep(optimiser, V, memory, items, sums + ridge[:, None] * V)
         return V, memory, place
     dv = dv + batch.ridge[:, :, None] * v
     flat = (a.reshape(-1, a.shape[-1]) for a in (v, dv))
-    return minibatch.move_items(optimiser, V, memory, minibatch.ItemSlopes(items, *flat), place)
+    return row_updates.move_items(optimiser, V, memory, row_updates.ItemSlopes(items, *flat), place)
 
 
 def _slopes(shared: Shared, scores: Float[Array, "b PQ"], batch: Batch) -> Float[Array, "b PQ"]:
