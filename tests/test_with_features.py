@@ -263,8 +263,6 @@ def test_partial_fit_keeps_the_features():
     model.partial_fit((["u2", "u2", "u9"], ["new", "b", "a"]))
     assert model.item_features_ is not None
     assert not np.allclose(model.item_factors_[6], before[6])
-    with pytest.raises(ValueError, match="partial_fit takes item_features without"):
-        model.partial_fit((["u2"], ["new"]), iterations=1)
 
 
 def test_a_file_keeps_the_features_their_names_and_a(tmp_path):

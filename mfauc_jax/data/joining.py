@@ -104,15 +104,22 @@ def joined(X: Interactions, data: Any) -> Interactions:
 
 
 def widened(
-    X: Interactions, shape: tuple[int, int], user_ids: np.ndarray | None, item_ids: np.ndarray | None
+    X: Interactions,
+    shape: tuple[int, int],
+    user_ids: np.ndarray | None,
+    item_ids: np.ndarray | None,
 ) -> Interactions:
     """X with further users and items, without a positive, after its own; the ids are those of all."""
-    if shape == X.shape:
-        return dataclasses.replace(X, user_ids=user_ids, item_ids=item_ids)
-    rows, columns, _ = X.on_host()
-    confidence = None if X.confidence is None else np.asarray(X.confidence)
-    wide = interactions.merged(rows, columns, shape, confidence, user_ids, item_ids)
-    return dislikes.moved(wide, X, np.arange(X.num_users), np.arange(X.num_items))
+    rejected = None if X.dislikes is None else widened(X.dislikes, shape, None, None)
+    indptr = np.pad(np.asarray(X.indptr), (0, shape[0] - X.num_users), mode="edge")
+    return dataclasses.replace(
+        X,
+        indptr=host.ints(indptr),
+        num_items=shape[1],
+        user_ids=user_ids,
+        item_ids=item_ids,
+        dislikes=rejected,
+    )
 
 
 def _sizes(X: Interactions, new: Interactions, axis: int) -> tuple[int, int]:

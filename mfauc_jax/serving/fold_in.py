@@ -1,12 +1,12 @@
 """Fold-in: the u of a new user from the fitted V, which minimises the user's part of Eq. 3 while V is fixed.
 
-    f_i(u) = θ_i(u) + ½ (λ_i/w_i) |u|²,     θ_i = Σ_p g φ(Σ_q g′ L(γ)) + ½ (σ_i − 1) Var_g′(s)
+    f_i(u) = θ_i(u) + ½ (λ_i/w_i) |u − B g_i|²,     θ_i = Σ_p g φ(Σ_q g′ L(γ)) + ½ (σ_i − 1) Var_g′(s)
 
-over all pairs. For the square loss f is a quadratic, and its k × k system is made from moments
-(docs/derivations.md#moments) in O(N_i k²) and solved, in NumPy: nothing is compiled. Other losses take Newton steps,
-which are halved where f would rise. For a convex L and φ = identity, f is λ_i/w_i-strongly convex, so
-f(u) − min f ≤ |∇f|² / (2 λ_i/w_i): this bound is the returned `gap`. The softmax loss is convex in u too. Otherwise a
-step is the gradient, preconditioned by the convex part of the curvature.
+over all pairs, with B g_i = 0 unless users have features. For the square loss f is a quadratic, and its k × k system
+is made from moments (docs/derivations.md#moments) in O(N_i k²) and solved, in NumPy: nothing is compiled. Other losses
+take Newton steps, which are halved where f would rise. For a convex L and φ = identity, f is λ_i/w_i-strongly convex,
+so f(u) − min f ≤ |∇f|² / (2 λ_i/w_i): this bound is the returned `gap`. The softmax loss is convex in u too. Otherwise
+a step is the gradient, preconditioned by the convex part of the curvature.
 
 Where the rows have unit length, u moves on the sphere, where f is not convex: gradient steps from the direction of
 −∇f(0), each back to length one, longer after a fall and shorter after a rise (docs/derivations.md#unit-rows). There is
@@ -51,6 +51,7 @@ class Block(NamedTuple):
     neg_mass: Float[Array, "b"]
     spread: Float[Array, "b"]
     ridge: Float[Array, "b"]  # λ_i/w_i
+    prior: Float[Array, "b k"] | None = None  # B g_i; None: 0
 
 
 def fold_in(
@@ -60,10 +61,11 @@ def fold_in(
     weights: PairWeights,
     *,
     usable_share: float = 1.0,
+    prior: Float[np.ndarray, "m k"] | None = None,
     tolerance: float = 1e-6,
     steps: int = 50,
 ) -> Folded:
-    """The minimiser u_i of f_i for every row of `new_users`; 0 for a user without a usable pair.
+    """The minimiser u_i of f_i for every row of `new_users`; B g_i, or 0, for a user without a usable pair.
 
     Args:
         objective: the objective that V was fitted to, with λ and σ of the new users.
@@ -72,6 +74,7 @@ def fold_in(
         weights: g, g′ and w of the new users, with the constants of the training set.
         usable_share: usable users of the training set over all its users; λ is divided by the latter, the risk by
             the former.
+        prior: B g_i of every new user (docs/derivations.md#features); None: 0.
         tolerance: stop when every gap is at most this, or when a step gains less than float rounding.
         steps: largest number of evaluations per block.
     """
@@ -91,7 +94,7 @@ def fold_in(
         and not sphere
     )
     if square:
-        return _solve(objective, V, new_users, weights, usable_share)
+        return _solve(objective, V, new_users, weights, usable_share, prior)
     convex = is_convex(objective) and not sphere
     if not convex and not sphere:
         warnings.warn(
@@ -103,8 +106,8 @@ def fold_in(
     N = programs.item_rows(n)
     b = host.padded(weights.b, N)  # padding has weight 0
     V = _centred(host.padded_once(V, N), b)
-    U, gap = np.zeros((m, V.shape[1]), V.dtype), np.zeros(m, V.dtype)
-    for users, block in _blocks(objective, new_users, weights, usable_share, V.shape):
+    U, gap = begun(prior, m, V), np.zeros(m, V.dtype)
+    for users, block in _blocks(objective, new_users, weights, usable_share, prior, V.shape):
         ridge = np.asarray(block.ridge)
         if sphere:
             u = descent.on_sphere(
@@ -150,7 +153,7 @@ def _second(loss: Callable) -> Callable:
 
 
 def _blocks(
-    objective, X: Interactions, weights: PairWeights, share: float, shape
+    objective, X: Interactions, weights: PairWeights, share: float, prior, shape
 ) -> Iterator[tuple[np.ndarray, Block]]:
     """(users, their padded rows), with P a power of two and b one of four; the last block repeats its first user."""
     n = shape[0]
@@ -172,11 +175,19 @@ def _blocks(
             items, slots, real = ragged.padded(X, rows, int(P))
             ridge = share * reg[rows] / w[rows]
             numbers = (g[slots] * real, removed[slots] * real, mass[rows], spread[rows], ridge)
+            if prior is not None:
+                numbers = (*numbers, prior[rows])
             on_device = (jax.device_put(np.asarray(a, g.dtype)) for a in numbers)
             yield users, Block(host.ints(items), *on_device)
 
 
-def _solve(objective, V, X: Interactions, weights: PairWeights, share: float) -> Folded:
+def begun(prior: np.ndarray | None, num_users: int, V: Any) -> np.ndarray:
+    """U before the first step: B g_i, or 0."""
+    shape = (num_users, V.shape[1])
+    return np.zeros(shape, V.dtype) if prior is None else np.array(prior, V.dtype)
+
+
+def _solve(objective, V, X: Interactions, weights: PairWeights, share: float, prior) -> Folded:
     """u_i of the square loss: one k × k system per user, in NumPy, so that nothing is compiled."""
     b = np.asarray(weights.b)
     centred, second = host.remembered(V, f"moments {hash(b.tobytes())}", partial(_moments, b=b))
@@ -186,7 +197,7 @@ def _solve(objective, V, X: Interactions, weights: PairWeights, share: float) ->
     reg = by_user(objective, X.num_users)
     spread = np.broadcast_to(np.asarray(objective.spread, g.dtype), mass.shape)
     (m, _), k = X.shape, V.shape[1]
-    U, gap = np.zeros((m, k), V.dtype), np.zeros(m, V.dtype)
+    U, gap = begun(prior, m, V), np.zeros(m, V.dtype)
     for block in _runs(np.flatnonzero(w > 0), max(1, BUDGET // k**2)):
         ridge = share * reg[block] / w[block]
         H, r = np.empty((len(block), k, k)), np.empty((len(block), k))
@@ -195,6 +206,8 @@ def _solve(objective, V, X: Interactions, weights: PairWeights, share: float) ->
             V_pos, b_pos = centred[items[own]], removed[own]
             H[place], r[place] = system(V_pos, g[own], b_pos, second, mass[i], spread[i])
         H += ridge[:, None, None] * np.eye(k)
+        if prior is not None:
+            r += ridge[:, None] * prior[block]
         U[block], gap[block] = descent.solve(H, r, ridge)
     return Folded(U, gap)
 
@@ -242,7 +255,8 @@ def _risk(objective, V, b, u, block: Block):
     """f of one user."""
     g_neg = b.at[block.items].add(-block.b_pos) / block.neg_mass
     data = equation.user_risk(objective, u, V[block.items], V, block.g, g_neg, block.spread)
-    return data + 0.5 * block.ridge * (u @ u)
+    away = u if block.prior is None else u - block.prior
+    return data + 0.5 * block.ridge * (away @ away)
 
 
 @programs.jit

@@ -1,222 +1,45 @@
-"""Growth after the fit: users folded in, items folded in, and further positives, from the fitted factors."""
+"""Growth after the fit: further positives, users and items, from the fitted factors."""
 
-import dataclasses
 import time
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from mfauc_jax._core import host
 from mfauc_jax._core.factors import Factors
-from mfauc_jax.data import dislikes as disliking
 from mfauc_jax.data import ids, joining
 from mfauc_jax.data.interactions import Interactions
-from mfauc_jax.problem import Constants, Problem
-from mfauc_jax.serving import explanation, fold_in, fold_in_items, item_newton, new_items
-from mfauc_jax.serving.answers import Recommender
-from mfauc_jax.serving.explanation import Explanation
+from mfauc_jax.problem import Problem
+from mfauc_jax.serving import fold_in_items, new_items
+from mfauc_jax.serving.folding import Folding
 from mfauc_jax.solvers import Gaussian, base
-from mfauc_jax.training import loop
+from mfauc_jax.training import loop, side_information
 from mfauc_jax.training.loop import Fitted
 from mfauc_jax.training.side_information import Learned
 
 GROWTH = 0.05  # an item is solved once a twentieth of its positives came after it was solved last
 
 
-class Growing(Recommender):
+class Grown(NamedTuple):
+    """What `partial_fit` works on: all positives, and the features of all items and users, or None."""
+
+    X: Interactions
+    items: Learned | None
+    users: Learned | None
+
+
+class Growing(Folding):
     """The methods of a model that is fitted by minimising a `Problem`, and can take in what came after the fit."""
 
-    # what the model has besides: its fields, and what `_keep` keeps
-    loss: Any
-    weighting: Any
-    weights: Any
-    penalty: Any
-    start: Any
-    seed: int
-    chosen_solver: Any
-    history_: list[dict]
-    folded_from_: Interactions | None
-    item_features_: Learned | None = None
-    user_features_: Learned | None = None
-    _known: tuple | None = None  # X, the rules and their constants, as from `_constants`
-    _solved: np.ndarray | None = (
-        None  # as from `_solved_at`; None: all items were solved with `train_`
-    )
-    problem: Any
-    fit: Any
-    _keep: Any
-    _is_absent: Any
-    _refuse_folded: Any
-
-    def fold_in(self, X_new: Any, *, dislikes: Any = None, unknown: str = "skip") -> Any:
-        """A model of users who were not in training: it computes their u from their positives and keeps the items.
-
-        `recommend`, `predict`, `evaluate` and the other methods of the returned model answer for the new users and
-        leave out their positives and dislikes as seen. `fold_in_gap_` bounds how far the objective of each u is above
-        its minimum (see `fold_in.fold_in`). This model is not changed.
-
-        Args:
-            X_new: what `fit` takes, over the same items: with ids if `fit` was given ids, else with as many columns.
-            dislikes: items that the new users rejected, in the same form; see `fit`.
-            unknown: "skip" leaves out positives whose item was not in training, and one warning counts them; "raise"
-                raises. A user without a known item gets u = 0, and scores of 0.
-        """
-        V, X = self._fitted().V, self.folded_from_ or self.train_
-        new = joining.over_items(X_new, X, unknown)
-        if dislikes is not None:
-            new = disliking.attached(new, dislikes)
-        U, gap = np.zeros((new.num_users, V.shape[1]), V.dtype), np.zeros(new.num_users)
-        if new.nnz:  # else no user has a known item
-            U, gap = self._solve_users(X, V, new, self._constants(X))
-        fitted = Fitted(Factors(jax.device_put(U), V), [], "folded in")
-        learned = self.item_features_, None
-        folded = dataclasses.replace(self)._keep(new, fitted, X, gap, learned)  # pyright: ignore
-        folded._known = self._known
-        return folded
-
-    def _solve_users(self, X: Interactions, V, new: Interactions, constants: Constants | None):
-        """u of each user of `new`, given V, with the constants of the training set X, if its penalty has such."""
-        problem, share = self._problem_of_users(X, new, constants)
-        return fold_in.fold_in(problem.objective, V, new, problem.weights, usable_share=share)
-
-    def _problem_of_users(
-        self, X: Interactions, new: Interactions, constants: Constants | None
-    ) -> tuple[Problem, float]:
-        """The problem of other users than those of X, with X's constants, and X's share of usable users."""
-        if constants is not None:
-            rules = self.loss, self.weighting, self.weights, self.penalty
-            share, problem = constants.usable_share, Problem.of(new, *rules, constants=constants)
-        else:
-            whole = self.problem(X)
-            share, problem = whole.usable_share, whole.of_users(new)
-        last = self.chosen_solver.stages(problem.objective)[-1]
-        return problem.minimising(last), share
-
-    def explain(self, user: Any, item: Any) -> Explanation:
-        """Why an item has its score: what each of the user's own positives adds to it, the largest first.
-
-            items, contributions, score, rest = model.explain(user, item)
-
-        The contributions and `rest` sum to `predict(user, item)`. u is the solution of a linear system in the user's
-        positives for the square loss, and of the last Newton step for another convex loss (`explanation`). `rest` is
-        what is missing: next to nothing after `fold_in`, where u is the minimum, and a little for a user of `fit`,
-        whose items moved after the user was solved.
-
-        Args:
-            user: one id, as `fit` or `fold_in` was given it.
-            item: one id.
-        """
-        X, (U, V) = self._train, self._fitted()
-        (i,) = ids.places("user", X.user_ids, ids.requested(user, X.user_ids), X.num_users)
-        (j,) = ids.places("item", X.item_ids, ids.requested(item, X.item_ids), X.num_items)
-        V = np.asarray(V)
-        positives, parts = next(self.explanations(np.array([i])))
-        score, contributions = float(np.asarray(U)[i] @ V[j]), V[j] @ parts
-        order = np.argsort(-contributions, kind="stable")
-        named = ids.names(X.item_ids, positives[order])
-        return Explanation(named, contributions[order], score, score - float(contributions.sum()))
-
-    def explanations(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The positives of users, as columns of X, and the parts of their u, [k, P]: for `explain`, and for many users.
-
-        v_j times a part is the contribution of its positive to the score of item j. A user who has every item, or
-        none, has parts of 0.
-
-        Args:
-            rows: the rows of the users in the training set.
-        """
-        X, train, (U, V) = self._train, self.folded_from_ or self._train, self._fitted()
-        own, U, V = X.take(rows), np.asarray(U)[rows], np.asarray(V)
-        bounds, items = np.asarray(own.indptr), np.asarray(own.indices)
-        lengths = np.diff(bounds)
-        if not ((lengths > 0) & (lengths < X.num_items)).any():
-            parts = (np.zeros((V.shape[1], length)) for length in lengths)
-        else:
-            problem, share = self._problem_of_users(train, own, self._constants(train))
-            explanation.check(problem.objective)
-            parts = explanation.splits(problem.objective, V, own, problem.weights, U, share)
-        for i, part in enumerate(parts):
-            yield items[bounds[i] : bounds[i + 1]], part
-
-    def _constants(self, X: Interactions) -> Constants | None:
-        """What fold-in needs of the training set X, computed once for these weights and this penalty."""
-        rules = self.weights, self.penalty
-        if self._known is None or self._known[0] is not X or self._known[1] != rules:
-            self._known = X, rules, self.problem(X).constants
-        return self._known[2]
-
-    def _warm_up_fold_in(self) -> tuple[int, ...]:
-        """Fold in one user of training for each program that fold-in has; the numbers of their positives."""
-        if self._is_absent() or not self._train.nnz:
-            return ()
-        lengths = np.diff(np.asarray(self._train.indptr))
-        widths = np.where(lengths > 0, fold_in.padded_lengths(lengths), 0)
-        chosen = [int(np.argmax(widths == width)) for width in np.unique(widths[widths > 0])]
-        for i in chosen:
-            self.fold_in(self._train.take(np.array([i])))
-        return tuple(int(lengths[i]) for i in chosen)
-
-    def fold_in_items(
-        self, X_new: Any = None, *, item_features: Any = None, unknown: str = "skip"
-    ) -> Any:
-        """A model with further items: it computes their v_j from their positives and the fitted U, which stays.
-
-        v_j minimises the fitted objective while U and all other items are fixed (`fold_in_items.solve`): for an item
-        that many users have, nearly what a refit gives; for an item that one user has, next to that user's other items.
-        `recommend` of the returned model ranks the new items among the others. This model is not changed.
-
-        With `item_features` a new item without positives is A f_j, one with few near it (docs/derivations.md#features).
-
-        For the square loss v_j is one k × k system. For another convex loss Newton steps find it, and `fold_in_gap_`
-        bounds how far the objective of each such item, in the order of the columns, is above its minimum
-        (`item_newton`). φ must be the identity and rows must have any length; else use `partial_fit`.
-
-        Args:
-            X_new: positives of known users and new items, in any form that `fit` takes: with ids if `fit` was given
-                ids, else a matrix with further columns. Known items with further positives are solved anew. None: items
-                known by their features only.
-            item_features: of new items, with the columns that `fit` was given; without ids, row r is the r-th new item.
-            unknown: "skip" leaves out positives of users who were not in training, and one warning counts them;
-                "raise" raises.
-        """
-        self._refuse_folded("add items to")
-        train, (U, V) = self._train, self._fitted()
-        new = None if X_new is None else joining.of_known_users(X_new, train, unknown)
-        X = train if new is None else joining.joined(train, new)
-        X, learned = new_items.known_by(self.item_features_, item_features, len(V), X, new)
-        problem, gap = self._last_problem(X, learned), None
-        k, prior = V.shape[1], None if learned is None else learned.rows()
-        rows = np.zeros((X.num_items - len(V), k)) if prior is None else prior[len(V) :]
-        factors = Factors(U, host.joined(V, rows))
-        items = np.zeros(0, int) if new is None else joining.columns_of(new, X)
-        if not len(items) or fold_in_items.is_quadratic(problem.objective):
-            factors = fold_in_items.with_solved(problem, factors, items, prior)
-        else:
-            item_newton.check(problem.objective)
-            found, gap = item_newton.solve(problem, factors, items)
-            factors = factors._replace(V=fold_in_items.replaced(factors.V, items, found))
-        grown = dataclasses.replace(self)  # pyright: ignore
-        fitted, kept = Fitted(factors, self.history_, "folded in"), (learned, self.user_features_)
-        grown._keep(X, fitted, None, gap, kept)
-        grown._known = X, (self.weights, self.penalty), problem.constants
-        return grown
-
-    def _last_problem(self, X: Interactions, learned: Learned | None = None) -> Problem:
-        """The problem of X, which holds the training set, with the objective that a fit ends with.
-
-        What the penalty's rule took long to find in the training set stays as it was until the next fit.
-        """
-        constants, penalty = self._constants(self._train), self.penalty
-        penalty = penalty if constants is None else penalty.settled(constants.penalty)
-        problem = Problem.of(X, self.loss, self.weighting, self.weights, penalty)
-        problem = problem if learned is None else problem.with_features(learned.features.matrix)
-        last = self.chosen_solver.stages(problem.objective)[-1]
-        return problem.minimising(last)
-
     def partial_fit(
-        self, X_new: Any, iterations: int | None = None, *, progress: bool | None = None
+        self,
+        X_new: Any,
+        iterations: int | None = None,
+        *,
+        item_features: Any = None,
+        user_features: Any = None,
+        progress: bool | None = None,
     ) -> Any:
         """Continue from the present factors with further positives, users and items.
 
@@ -227,35 +50,50 @@ class Growing(Recommender):
 
         With `iterations`, the solver goes on over old and new positives together, which moves every factor a little.
         Then a new item starts with a Gaussian v_j, as in `fit`, and a new user with the u_i of `fold_in`. On a model
-        without factors this method is `fit`.
+        without factors this method is `fit`. With features, v_j and u_i are solved around A f_j and B g_i, and A and B
+        stay as they are; `iterations` move them, too.
 
         Args:
             X_new: the positives to add, with ids if `fit` was given ids.
             iterations: number of iterations of the solver, each one pass over all positives; None: only what X_new
                 touches.
+            item_features: of new items, with the columns that `fit` was given; without ids, row r is the r-th new item.
+                An item without a positive is A f_j.
+            user_features: the same for new users.
             progress: whether to show a progress bar of the iterations; None: on a terminal only.
         """
         if not hasattr(self, "factors_"):
-            return self.fit(X_new, progress=progress)
+            give = {"item_features": item_features, "user_features": user_features}
+            return self.fit(X_new, progress=progress, **give)
         self._refuse_folded("go on from")
-        if self.user_features_ is not None or (iterations and self.item_features_ is not None):
-            raise ValueError("partial_fit takes item_features without iterations only: fit again")
-        new = ids.over_another(X_new)
+        new, (m, n) = ids.over_another(X_new), map(len, self.factors_)
         X = joining.joined(self.train_, new)
-        learned = new_items.padded(self.item_features_, X.num_items)
-        problem = self._last_problem(X, learned)
+        X, by_item = new_items.known_by("item", self.item_features_, item_features, n, X)
+        X, by_user = new_items.known_by("user", self.user_features_, user_features, m, X)
+        grown, learned = Grown(X, by_item, by_user), (by_item, by_user)
+        problem = self._last_problem(X, by_item)
         constants = problem.constants
         alone = jax.process_count() == 1
         if iterations is None and alone and fold_in_items.is_quadratic(problem.objective):
             users, items = joining.rows_of(new, X), joining.columns_of(new, X)
             counts, before = _item_counts(X), self._solved_at(X.num_items)
             items = items[counts[items] - before[items] >= GROWTH * counts[items]]
-            fitted, solved_at = self._update(problem, constants, users, items), before
+            fitted, solved_at = self._update(grown, problem, users, items), before
             solved_at[items] = counts[items]
+        elif by_item is None and by_user is None:
+            fitted, solved_at = self._go_on(grown, problem, iterations or 2, progress), None
         else:
-            fitted, solved_at = self._go_on(problem, constants, iterations or 2, progress), None
+            items, users = (known and known.features for known in learned)
+            arranged = side_information.over(X, items, users, X.num_users)
+            problem, solved_at = arranged.problem(self._last_problem(arranged.X)), None
+            fitted = self._go_on(grown, problem, iterations or 2, progress, arranged.fitted_items)
+            factors, *learned = arranged.completed(problem, fitted.factors)
+            fitted, constants = (
+                fitted._replace(factors=factors),
+                arranged.constants(problem.constants),
+            )
         history = loop.continued(self.history_, fitted.history)
-        self._keep(X, fitted._replace(history=history), learned=(learned, None))
+        self._keep(X, fitted._replace(history=history), learned=learned)
         self._known, self._solved = (X, (self.weights, self.penalty), constants), solved_at
         return self
 
@@ -264,18 +102,24 @@ class Growing(Recommender):
         known = _item_counts(self.train_) if self._solved is None else self._solved
         return np.concatenate([known, np.zeros(num_items - len(known), known.dtype)])
 
+    def _begun(self, grown: Grown) -> tuple[Factors, Any, Any]:
+        """The present factors, with A f_j and B g_i, or 0, for new items and users; and A f_j and B g_i of all."""
+        priors = [None if known is None else known.rows() for known in (grown.users, grown.items)]
+        rows = []
+        for F, prior, size in zip(self.factors_, priors, grown.X.shape, strict=True):
+            new = np.zeros((size - len(F), F.shape[1])) if prior is None else prior[len(F) :]
+            rows.append(host.joined(F, new))
+        return Factors(*rows), priors[1], priors[0]
+
     def _update(
-        self, problem: Problem, constants: Constants | None, users: np.ndarray, items: np.ndarray
+        self, grown: Grown, problem: Problem, users: np.ndarray, items: np.ndarray
     ) -> Fitted:
         """New items solved from the users who are known, then the u_i of `users`, then the v_j of `items`."""
-        X, begun = problem.X, time.perf_counter()
-        (m, n), k = map(len, self.factors_), self.factors_.V.shape[1]
-        zeros = (np.zeros((size, k)) for size in (X.num_users - m, X.num_items - n))
-        learned = new_items.padded(self.item_features_, X.num_items)
-        prior = learned and learned.rows()
-        before = Factors(*(host.joined(F, Z) for F, Z in zip(self.factors_, zeros, strict=True)))
+        X, begun, n = problem.X, time.perf_counter(), len(self.factors_.V)
+        before, prior, means = self._begun(grown)
         factors = fold_in_items.with_solved(problem, before, items[items >= n], prior)
-        folded = self._solve_users(X, factors.V, X.take(users), constants)
+        means = None if means is None else means[users]
+        folded = self._solve_users(X, factors.V, X.take(users), problem.constants, means)
         factors = factors._replace(U=fold_in_items.replaced(factors.U, users, folded.U))
         factors = fold_in_items.with_solved(problem, factors, items, prior)
         moved = sum(
@@ -288,20 +132,28 @@ class Growing(Recommender):
         return Fitted(factors, [record], "iterations")
 
     def _go_on(
-        self, problem: Problem, constants: Constants | None, iterations: int, progress: bool | None
+        self,
+        grown: Grown,
+        problem: Problem,
+        iterations: int,
+        progress: bool | None,
+        fitted_items: np.ndarray | None = None,
     ) -> Fitted:
-        """Further iterations of the solver over all positives."""
-        X, (U, V) = problem.X, self.factors_
-        m, n = len(U), len(V)
+        """Further iterations of the solver over all positives; with features, of the items that have one."""
+        X, (U, V), (m, n) = grown.X, self.factors_, map(len, self.factors_)
         key_start, key_fit = jax.random.split(
             jax.random.fold_in(jax.random.key(self.seed), len(self.history_))
         )
         scale = self.start.scale if isinstance(self.start, Gaussian) else Gaussian().scale
-        drawn = base.gaussian(key_start, 1, X.num_items, V.shape[1], scale)
-        V = host.joined(V, np.asarray(drawn.V)[n:])
+        drawn = np.asarray(base.gaussian(key_start, 1, X.num_items, V.shape[1], scale).V)[n:]
+        begun, _, means = self._begun(grown)
+        V = host.joined(V, drawn if grown.items is None else drawn + np.asarray(begun.V)[n:])
+        if fitted_items is not None:
+            V = host.put(np.asarray(V)[fitted_items])
         if X.num_users > m:
-            new = X.take(np.arange(m, X.num_users))
-            U = host.joined(U, self._solve_users(X, V, new, constants).U)
+            new = problem.X.take(np.arange(m, X.num_users))
+            means = None if means is None else means[m:]
+            U = host.joined(U, self._solve_users(problem.X, V, new, problem.constants, means).U)
         return loop.fit(
             key_fit,
             self.chosen_solver.for_update(),

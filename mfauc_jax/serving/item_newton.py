@@ -2,7 +2,7 @@
 
 With t_i = u_i·v, the part of m₊ θ that depends on v_j is (docs/derivations.md#fold-in-items)
 
-    f_j(v) = Σ_i w_i ψ_i(t_i) + ½ λ_j |v|²
+    f_j(v) = Σ_i w_i ψ_i(t_i) + ½ λ_j |v − A f_j|²       (A f_j = 0 without features)
     ψ_i(t) = g_ij Σ_q g′_iq L(t − s_iq)                                              for the users who have item j,
     ψ_i(t) = g′_ij Σ_p g_ip L(s_ip − t) + ½ (σ_i − 1) g′_ij (1 − g′_ij) (t − m_ij)²   for the others,
 
@@ -58,6 +58,7 @@ def solve(
     problem: Problem,
     factors: Factors,
     items: Int[np.ndarray, " some"],
+    prior: Float[np.ndarray, "n k"] | None = None,
     tolerance: float = 1e-6,
     steps: int = 50,
 ) -> FoldedItems:
@@ -67,6 +68,7 @@ def solve(
         problem: the training set, its weights and its objective, which passes `check`.
         factors: U and V, for the users and items of the problem; a new item may have any v_j.
         items: columns of X, all different.
+        prior: A f_j of every item, which λ_j pulls v_j to (docs/derivations.md#features); None: 0.
         tolerance: stop when the gap is at most this, or when a step gains less than float rounding.
         steps: largest number of evaluations per item.
     """
@@ -108,14 +110,18 @@ def solve(
         centre = (mean - g_neg * (U @ V[j])) / np.where(rest > 1e-12, rest, 1.0)
         bowl = extra * g_neg * rest * (rest > 1e-12)
 
-        def evaluate(v: np.ndarray, pairs=tuple(pairs), centre=centre, bowl=bowl, ridge=reg[j]):
+        mean_j = np.zeros(V.shape[1]) if prior is None else np.asarray(prior[j], np.float64)
+
+        def evaluate(
+            v: np.ndarray, pairs=tuple(pairs), centre=centre, bowl=bowl, ridge=reg[j], mean_j=mean_j
+        ):
             v = np.asarray(v[0], np.float64)
-            t = U @ v
+            t, away = U @ v, v - mean_j
             value, slope, bend = _risks(objective.loss, pairs, t)
-            value = value.sum() + 0.5 * (bowl @ (t - centre) ** 2 + ridge * (v @ v))
+            value = value.sum() + 0.5 * (bowl @ (t - centre) ** 2 + ridge * (away @ away))
             slope, bend = slope + bowl * (t - centre), bend + bowl
             hessian = host.product(U.T, bend[:, None] * U) + ridge * np.eye(len(v))
-            gradient = slope @ U + ridge * v
+            gradient = slope @ U + ridge * away
             return descent.Local(value[None], gradient[None], hessian[None])
 
         ridge = np.array([reg[j]], real)
