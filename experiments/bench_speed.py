@@ -30,7 +30,7 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
 from experiments import flags, measure, peers, results, style, variants
-from mfauc_jax import MFAUC, Blockwise, Minibatch, data
+from mfauc_jax import MFAUC, Blockwise, Dense, Minibatch, data, tuning
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation import metrics
@@ -58,6 +58,9 @@ ROUTES = {
     "minibatch hinge": MFAUC(loss="square_hinge", solver=Minibatch(**DRAWN)),
     "minibatch logistic": MFAUC(loss="logistic", solver=Minibatch(**DRAWN)),
     "blockwise hinge": MFAUC(loss="square_hinge", solver=Blockwise(**DRAWN, blocks=2)),
+    "dense hinge": MFAUC(loss="square_hinge", solver=Dense(iterations=60)),
+    "dense logistic": MFAUC(loss="logistic", solver=Dense(iterations=60)),
+    "dense softmax": tuning.members()[1].model.with_params(solver__iterations=60),
 }
 
 
@@ -380,13 +383,15 @@ def whole_table(records: list[dict]) -> str:
 
 def curve_table(records: list[dict], dataset: str) -> str:
     """Where the curves of a data set end, as Markdown."""
-    title = f"{TITLES[dataset]}, k = 64"
-    rows = [f"| {title} | compile, s | from the cache | last, s | AUC | p@5 |", "| --- " * 6 + "|"]
+    title, least = f"{TITLES[dataset]}, k = 64", AUC_TO_REACH[dataset]
+    heads = (title, "compile, s", "from the cache", f"AUC {_short(least, 3)} after, s", "last, s")
+    rows = [f"| {' | '.join((*heads, 'AUC', 'p@5'))} |", "| --- " * 7 + "|"]
     for r in (r for r in records if r["dataset"] == dataset and "points" in r):
         t, auc, top = r["points"][-1]
-        own = r["method"] in ROUTES
+        own, reached = r["method"] in ROUTES, time_to(r, least)
         compiled = [_short(r[k], 2) if own else "" for k in ("compile", "cached")]
-        shown = [r["method"], *compiled, _short(t, 2), _short(auc), _short(top)]
+        when = "never" if reached is None else _short(reached, 2)
+        shown = [r["method"], *compiled, when, _short(t, 2), _short(auc), _short(top)]
         rows.append(f"| {' | '.join(shown)} |")
     return "\n".join(rows) + "\n"
 
