@@ -26,7 +26,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from experiments import bench_growth, bench_speed, certify_posterior, results, study_tanh
+from experiments import (
+    bench_growth,
+    bench_metrics,
+    bench_profile,
+    bench_speed,
+    certify_posterior,
+    results,
+    study_tanh,
+)
 from mfauc_jax._core import atomic
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -116,6 +124,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "study_tanh": lambda: study_tanh.draw(records("study_tanh")) + "\n",
     "speed_whole": lambda: bench_speed.whole_table(records("bench_speed")),
     "speed_curves": lambda: bench_speed.curve_table(records("bench_speed"), "ml-1m"),
+    "profile_machine": lambda: bench_profile.table(records("bench_profile"), "machine"),
+    "profile_step": lambda: bench_profile.table(records("bench_profile"), "minibatch"),
+    "profile_sweep": lambda: bench_profile.table(records("bench_profile"), "alternating"),
+    "metrics": lambda: bench_metrics.table(records("bench_metrics")),
     "growth_nights": lambda: bench_growth.nights_table(records("bench_growth")),
     "tutorial_evaluate": lambda: tutorial("evaluate"),
     "tutorial_certify": lambda: tutorial("certify"),
