@@ -129,14 +129,15 @@ def sweep(config: Config, X: Interactions) -> dict[str, float]:
     return {name: seconds * 1e3 for name, seconds in found.items()}
 
 
-def table(records: list[dict], begins: str) -> str:
-    """The costs of one table with all threads of XLA and with one, as Markdown."""
+def table(records: list[dict], begins: str, threads: tuple[str, ...] = ("1",)) -> str:
+    """The costs of one table, cheapest first, a column per number of threads that XLA had, as Markdown."""
     found = {r["threads"]: r for r in records if r["table"].startswith(begins)}
-    rows = [f"| {found['1']['table']} | all threads | `NPROC=1` |", "| --- " * 3 + "|"]
-    rows += [
-        f"| {name} | {cost:.1f} | {found['1']['costs'][name]:.1f} |"
-        for name, cost in found["all"]["costs"].items()
-    ]
+    heads = ["`NPROC=1`" if count == "1" else f"{count} threads" for count in threads]
+    rows = [f"| {' | '.join([found['1']['table'], *heads])} |", "| --- " * (len(heads) + 1) + "|"]
+    one = found["1"]["costs"]
+    for name in sorted(one, key=one.__getitem__):
+        costs = [f"{found[count]['costs'][name]:.1f}" for count in threads]
+        rows.append(f"| {' | '.join([name, *costs])} |")
     return "\n".join(rows) + "\n"
 
 

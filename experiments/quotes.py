@@ -18,6 +18,7 @@ text stands between two comments, the first of which names a function of BLOCKS:
 
 import argparse
 import functools
+import itertools
 import json
 import math
 import pathlib
@@ -72,7 +73,8 @@ def records(name: str) -> list[dict[str, Any]]:
 def value(source: str) -> float:
     """The number that a comment asks for; LookupError if no record, or no single one, fits."""
     name, *conditions, field = (part.strip() for part in source.split(";"))
-    *words, path = field.split()
+    words = list(itertools.takewhile(lambda word: word in (*COMBINED, "floor"), field.split()))
+    path = " ".join(field.split()[len(words) :])
     fitting = [r for r in records(name) if all(_fits(r, c) for c in conditions)]
     if not fitting:
         raise LookupError(f"no record fits {source!r}")
@@ -125,7 +127,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "speed_whole": lambda: bench_speed.whole_table(records("bench_speed")),
     "speed_curves": lambda: bench_speed.curve_table(records("bench_speed"), "ml-1m"),
     "profile_machine": lambda: bench_profile.table(records("bench_profile"), "machine"),
-    "profile_step": lambda: bench_profile.table(records("bench_profile"), "minibatch"),
+    "profile_step": lambda: bench_profile.table(
+        records("bench_profile"), "minibatch", ("all", "1")
+    ),
     "profile_sweep": lambda: bench_profile.table(records("bench_profile"), "alternating"),
     "metrics": lambda: bench_metrics.table(records("bench_metrics")),
     "growth_nights": lambda: bench_growth.nights_table(records("bench_growth")),
