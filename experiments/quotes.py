@@ -31,9 +31,9 @@ from experiments import (
     bench_growth,
     bench_metrics,
     bench_profile,
-    bench_speed,
     certify_posterior,
     results,
+    speed_report,
     study_tanh,
 )
 from mfauc_jax._core import atomic
@@ -124,8 +124,8 @@ def tutorial(what: str) -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "certify_posterior": lambda: certify_posterior.draw(records("certify_posterior")) + "\n",
     "study_tanh": lambda: study_tanh.draw(records("study_tanh")) + "\n",
-    "speed_whole": lambda: bench_speed.whole_table(records("bench_speed")),
-    "speed_curves": lambda: bench_speed.curve_table(records("bench_speed"), "ml-1m"),
+    "speed_whole": lambda: speed_report.whole_table(records("bench_speed")),
+    "speed_curves": lambda: speed_report.curve_table(records("bench_speed"), "ml-1m"),
     "profile_machine": lambda: bench_profile.table(records("bench_profile"), "machine"),
     "profile_step": lambda: bench_profile.table(
         records("bench_profile"), "minibatch", ("all", "1")
