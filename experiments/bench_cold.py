@@ -8,7 +8,8 @@ the features of all: the generator's categories, tags and years (`synthetic.with
 Crossing's ISBNs, of a part of its users. The AUC of a user is that over the cold items. Each tuned method compares the
 same number of fits on a tenth of the training items, held out in the same way; `MFAUC()` compares none. Differences
 from `ours` are paired by user. `warm` compares fits with and without features on 5 held-out positives per user of all
-items, and `curve` on items of which so many positives have been seen. Records are cells: a finished one is read back.
+items, and `curve` on items of which so many positives have been seen. `route` is `cold` for other losses and solvers,
+not tuned (`--kinds=route` runs these alone). Records are cells: a finished one is read back.
 """
 
 import dataclasses
@@ -30,6 +31,7 @@ from mfauc_jax._core import atomic
 from mfauc_jax.data import features, splits, synthetic
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation import significance
+from mfauc_jax.objective import weightings
 
 DATASETS = ("generator", "book-crossing")
 SEEN = (0, 1, 2, 3, 5, 10, 20)  # positives that an item of the curve has had
@@ -43,6 +45,7 @@ class Config:
     data_dir: str = flags.option("data", "folder of the data sets")
     datasets: tuple[str, ...] = flags.option(DATASETS, "generator, book-crossing")
     methods: tuple[str, ...] = flags.option((), "rows of the table; none: all")
+    kinds: tuple[str, ...] = flags.option((), "of cold, warm, curve, route; none: all")
     seeds: tuple[int, ...] = flags.option((0, 1, 2), "of the generator, the splits and the fits")
     budget: int = flags.option(8, "fits that each tuned method may compare")
     rank: int = 32
@@ -245,7 +248,28 @@ def held_out_without(test: Interactions, held_out: Interactions) -> Interactions
     return Interactions.of(left)
 
 
-WORK = {"cold": cold, "warm": warm, "curve": curve}
+ROUTES: dict[str, dict[str, Any]] = {  # fields of the model
+    "square, alternating": {},
+    "square, minibatch": {"solver": "minibatch"},
+    "square, dense": {"solver": "dense"},
+    "square hinge, minibatch": {"loss": "square_hinge"},
+    "logistic, minibatch": {"loss": "logistic"},
+    "softmax, dense": {"loss": "exponential", "weighting": weightings.Log(c=1000.0)},
+}
+
+
+def route(config: Config, job: dict) -> dict:
+    """AUC over cold items of a loss and its solver, with their defaults."""
+    X, F = _world(config, job)
+    train, test = splits.hold_out_items(job["seed"], X)
+    model = MFAUC(rank=job["rank"], seed=job["seed"], **ROUTES[job["method"]])
+    model.fit(train, item_features=F)
+    values = auc_over(model.user_factors_, model.item_factors_, test, train)
+    _keep(config, job, values)
+    return {"auc": float(np.nanmean(values))}
+
+
+WORK = {"cold": cold, "warm": warm, "curve": curve, "route": route}
 
 
 def _world(config: Config, job: dict) -> World:
@@ -280,7 +304,9 @@ def jobs(config: Config) -> list[dict]:
                 made.append(own | {"kind": "warm", "method": method})
                 if dataset == "generator":
                     made += [own | {"kind": "curve", "method": method, "seen": r} for r in SEEN]
-    return made
+            if dataset == "generator":
+                made += [own | {"kind": "route", "method": method} for method in ROUTES]
+    return [job for job in made if not config.kinds or job["kind"] in config.kinds]
 
 
 def compared(config: Config) -> list[dict]:
@@ -338,6 +364,12 @@ def table(records: list[dict]) -> str:
             if plain and gap:
                 mean = np.mean([r[metric] for r in plain])
                 rows.append(f"| {dataset} | {name} | {mean:.3f} | {_shown(gap[metric[:4]])} |")
+    rows += ["", "| loss, solver | AUC over cold items | by seed |", "| --- " * 3 + "|"]
+    for method in ROUTES:
+        own = [r["auc"] for r in _of(records, "generator", "route") if r["method"] == method]
+        if own:
+            each = ", ".join(f"{auc:.3f}" for auc in own)
+            rows.append(f"| {method} | {np.mean(own):.3f} | {each} |")
     return "\n".join(rows) + "\n"
 
 
@@ -383,7 +415,7 @@ def main(config: Config) -> int:
     records = results.Cells(config.results).run(
         jobs(config), lambda job: WORK[job["kind"]](config, job)
     )
-    gaps = compared(config) if not config.methods else []
+    gaps = compared(config) if not config.methods and not config.kinds else []
     print(table(records + gaps))
     missed = [
         f"MISSED {r['dataset']}, {r['kind']}: {r['method']}: {r['ours_minus']}"

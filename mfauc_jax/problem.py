@@ -113,7 +113,10 @@ class Problem:
         """
         reg, (m, n) = self.objective.reg, self.X.shape
         if isinstance(reg, Sphere):
-            raise ValueError("penalty=UnitRows() has no rule for features: use Auto() or Fixed()")
+            raise ValueError(
+                "penalty=UnitRows() has no rule for features: use Auto() or Fixed(), with weighting=Log(c=1000.0) for "
+                "softmax"
+            )
         reg = by_row(reg, m, n)
         usable = np.asarray(self.weights.user) > 0  # the others are B g_i
         item_side = None if items is None else Side.of("item", items, reg.item, np.ones(n, bool))
