@@ -175,6 +175,22 @@ MUTANTS = (
         ("by_feature, 1.0), SHARED * own)", "by_feature, 1.0), own)"),
     ),
     *_of(
+        "mfauc_jax/solvers/sampled_features.py",
+        "sampled_features::test_rows_of_features_and_their_slopes_are_those_of_the_dense_matrix",
+        ("jnp.where(start + slot < end, ", "jnp.where(start + slot <= end, "),
+        ("reg * self.placed.reg[:, None] * A", "reg * A"),
+    ),
+    *_of(
+        "mfauc_jax/objective/sides.py",
+        "sampled_features::test_units_of_the_optimiser_change_neither_rows_nor_penalty",
+        ("reg=self.reg / unit**2", "reg=self.reg / unit"),
+    ),
+    *_of(
+        "mfauc_jax/objective/sides.py",
+        "later_features::test_new_users_with_features_are_solved_around_them",
+        ("user=SHARED * np.asarray(reg.user)", "user=np.asarray(reg.user)"),
+    ),
+    *_of(
         "mfauc_jax/solvers/minibatch.py",
         "stochastic::test_a_minibatch_iteration_moves_along_the_exact_gradient_on_average",
         ("(by_item * per_draw)[items]", "by_item[items]"),

@@ -160,7 +160,7 @@ class MFAUC(Growing, Declared):
             item_features: what is known about the items: a pandas, polars or arrow frame with a column of ids, a scipy
                 matrix (items × features), or `Features`, which says how columns are encoded. Then v_j = A f_j + d_j
                 (docs/derivations.md#features): items without a positive, X's or not, are A f_j and take part in
-                `recommend` and `similar_items`. For the alternating solver.
+                `recommend` and `similar_items`. For the solvers alternating, minibatch and dense.
             user_features: the same for the users.
             watch: what is recorded, which metric decides, and when to stop early.
             checkpoints: where training states are kept and resumed from: a folder, or a `Checkpoints`.
