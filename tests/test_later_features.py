@@ -123,8 +123,10 @@ def taste(**route: Any) -> mf.MFAUC:
 
 
 @ROUTES
-def test_users_known_by_features_only_are_folded_in(route):
-    model = taste(**route)
+def test_users_known_by_features_only_are_folded_in(route, tmp_path):
+    fitted = taste(**route)
+    fitted.save(tmp_path / "taste.model")
+    model = mf.MFAUC.load(tmp_path / "taste.model")
     new = pl.DataFrame({"user": ["x9", "y9"], "taste": ["x", "y"]})
     folded = model.fold_in(user_features=new)
     assert set(folded.recommend("x9", n=3)[0]) == {"a", "b", "c"}

@@ -50,7 +50,10 @@ class Optimisers(NamedTuple):
 
 
 class Dense(meshes.Replicated, base.Solver):
-    """Matrix products of batches of users with all items, and any optax optimiser; any loss, φ, g, g′, unit rows."""
+    """Matrix products of batches of users with all items, and any optax optimiser; any loss, φ, g, g′, unit rows.
+
+    A fit with features uses one device.
+    """
 
     on_sphere = True
     takes_dislikes = True
