@@ -22,7 +22,7 @@ from mfauc_jax import (
     selection,
     use_cores,
 )
-from mfauc_jax._core import cores
+from mfauc_jax._core import cores, programs
 from mfauc_jax.data import ragged, splits
 from mfauc_jax.objective import equation, weightings
 from mfauc_jax.objective.penalties import Reg
@@ -44,8 +44,8 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr(alternating, "BUDGET", 128)
 
 
-def swept(devices, problem, sweeps=1):
-    solver = Alternating(devices=devices)
+def swept(devices, problem, sweeps=1, shard_items=None):
+    solver = Alternating(devices=devices, shard_items=shard_items)
     data, state = solver.prepare(problem), solver.init(problem, AT)
     seen = solver.seen_by_step(problem)
     for _ in range(sweeps):
@@ -178,10 +178,13 @@ def test_cores_are_one_call(caplog, monkeypatch):
 TOGETHER = 1e-9
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-def test_two_processes_find_what_one_finds(tmp_path, devices):
+@pytest.mark.parametrize(("devices", "shard_items"), [(1, None), (2, None), (2, True)])
+def test_two_processes_find_what_one_finds(tmp_path, monkeypatch, devices, shard_items):
+    if shard_items:
+        monkeypatch.setattr(programs, "item_rows", lambda count: count)
     wanted = MFAUC(3, solver=Alternating(6, devices=1)).fit(matrix())
     options = {"solver": "alternating", "devices": devices, "folder": str(tmp_path / "states")}
+    options["shard_items"] = shard_items
     ends = finish(start(tmp_path, 2, **options))
     assert [code for code, _ in ends] == [0, 0], ends[0][1][-3000:]
     parts = [np.load(tmp_path / f"{i}.npz") for i in range(2)]

@@ -120,7 +120,9 @@ def _facts(solver: Solver, X: Interactions, checkpoints: Checkpoints | None) -> 
         )
     distributed.check_rows(X)
     item_ids = None if X.item_ids is None else digests.text(str(digests.texts(X.item_ids).tolist()))
+    layout = {n: getattr(solver, n) for n, spec in solver.specs().items() if not spec.identity}
     return {
+        **{f"solver.{name}": value for name, value in layout.items() if name != "iterations"},
         "iterations": solver.iterations,
         "float": str(jax.dtypes.canonicalize_dtype(float)),
         "number of items": X.num_items,
