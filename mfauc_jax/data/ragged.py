@@ -192,6 +192,19 @@ def tiles(
     return Tiles(put(tiling.chunks.astype(np.int32)), put(table), put(local), items, numbers)
 
 
+def flat(tiles: Tiles) -> Tiles:
+    """Tiles with one axis of c T entries per chunk, as a loop should carry them: a TPU pads a last axis to 128."""
+    items, *values = (a.reshape(a.shape[0], -1) for a in (tiles.items, *tiles.values))
+    return tiles._replace(count=(), items=items, values=tuple(values))
+
+
+def chunk(flat: Tiles, t: Any, tile: int) -> Tiles:
+    """Chunk t of `flat` tiles of length `tile`, with its two axes again."""
+    one = jax.tree.map(lambda a: a[t], flat)
+    items, *values = (a.reshape(-1, tile) for a in (one.items, *one.values))
+    return one._replace(items=items, values=tuple(values))
+
+
 class Walk(NamedTuple):
     """The non-empty rows of X, longest first, in chunks of b rows that are read `width` positives per step.
 

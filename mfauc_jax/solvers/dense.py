@@ -11,8 +11,8 @@ every φ but the identity: by −½ Var/C² for the log, of order 1/Q (docs/deri
 Batches are stratified: the users are sorted by N_i and cut into b strata, and each batch has one user of each stratum.
 So a batch of any iteration has nearly the same number of positives, which fit into one static layout.
 
-On several devices each takes a part of the strata, and so a part of every batch. The factors are on every device: ∂V
-is summed over devices, and the rows of U are exchanged.
+On several devices, of one process or of many, each takes a part of the strata, and so a part of every batch. Data and
+factors are on every device: ∂V is summed over devices, and the rows of U are exchanged.
 """
 
 from typing import Any, NamedTuple
@@ -32,8 +32,7 @@ from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import Sphere, by_row, unit_rows
 from mfauc_jax.objective.slopes import Batch, Positives
 from mfauc_jax.problem import Problem
-from mfauc_jax.solvers import averaging, base, minibatch
-from mfauc_jax.solvers import mesh as meshes
+from mfauc_jax.solvers import averaging, base, minibatch, replicated
 from mfauc_jax.solvers.averaging import Averaging
 from mfauc_jax.solvers.mesh import AXIS, SPLIT, WHOLE
 from mfauc_jax.solvers.strata import Columns, Data, batch_of, entries, layout, on_mesh
@@ -48,7 +47,7 @@ class Optimisers(NamedTuple):
     V: optax.GradientTransformation
 
 
-class Dense(meshes.Replicated, base.Solver):
+class Dense(replicated.Replicated, base.Solver):
     """Matrix products of batches of users with all items, and any optax optimiser; any loss, φ, g, g′, unit rows."""
 
     on_sphere = True
@@ -93,6 +92,7 @@ class Dense(meshes.Replicated, base.Solver):
 
     def prepare(self, problem: Problem) -> Data:
         """The users in strata, and the layout of a batch's positives."""
+        problem = replicated.problem_of_all(problem)
         X, usable = problem.X, np.asarray(problem.weights.usable)
         b = self.users_per_batch(len(usable))
         steps = -(-len(usable) // b)
@@ -100,7 +100,7 @@ class Dense(meshes.Replicated, base.Solver):
         order = usable[np.argsort(-lengths[usable], kind="stable")]
         order = np.pad(order, (0, b * steps - len(order)), constant_values=X.num_users)
         strata = order.reshape(b, steps)
-        mesh, disliked = meshes.usual(self.devices), problem.weights.disliked
+        mesh, disliked = replicated.usual(self.devices), problem.weights.disliked
         others = None if disliked is None else disliked.X.on_host()[2]
         if mesh.size > 1:
             return on_mesh(mesh, problem, strata, lengths, others)
@@ -113,12 +113,13 @@ class Dense(meshes.Replicated, base.Solver):
 
     def init(self, problem: Problem, factors: Factors) -> base.State:
         """The start, with the optimisers' states for U and V."""
-        usable = problem.weights.usable.shape[0]
+        factors = replicated.factors_of_all(factors)
+        usable = int(host.total(problem.weights.usable.shape[0]))
         steps = -(-usable // self.users_per_batch(usable))
         memory = tuple(o.init(F) for o, F in zip(self.optimisers(steps), factors, strict=True))
         mapped = _mapped(problem.objective)
         begun = base.begin(factors, memory)._replace(average=Factors(*map(mapped, factors)))
-        return meshes.everywhere(meshes.usual(self.devices), begun)
+        return replicated.everywhere(replicated.usual(self.devices), begun)
 
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
         """One iteration: every usable user once."""
@@ -164,6 +165,7 @@ class Dense(meshes.Replicated, base.Solver):
         else:  # the draws that one device would make
             bits = draws.words(key, (b * data.devices.mesh.size, self.num_pos))[data.places]
             items, g = sampling.positives_at(bits, *drawn)
+            items = jnp.where(data.places[:, None] < 0, data.X.num_items, items)  # which it lacks
         row = jnp.repeat(jnp.arange(b), self.num_pos)
         return Positives(row, items.reshape(-1), g.reshape(-1))
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from mfauc_jax._core import programs
+from mfauc_jax.data import ragged
 from mfauc_jax.data.ragged import Tiles
 from mfauc_jax.solvers.mesh import SPLIT, WHOLE, Devices
 from mfauc_jax.solvers.sweeps import totals
@@ -120,10 +121,10 @@ def eigenvectors(H: Float[Array, "k k"]) -> tuple[Float[Array, "k"], Float[Array
 
 def _product(devices: Devices, tiles: Tiles, Q):
     """XᵀX Q, over the users of all devices."""
-    of_all = devices.all_items(Q)
+    of_all, flat, T = devices.all_items(Q), ragged.flat(tiles), tiles.items.shape[2]
 
     def body(t, rows):
-        chunk = jax.tree.map(lambda a: a[t], tiles._replace(count=()))
+        chunk = ragged.chunk(flat, t, T)
         (real,) = chunk.values
         (sums,) = totals(chunk, jnp.einsum("ct,ctk->ck", real, of_all[chunk.items]))
         return rows.at[chunk.items].add(real[:, :, None] * sums[chunk.local][:, None, :])

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from mfauc_jax._core.factors import Factors
-from mfauc_jax.data.ragged import Tiles
+from mfauc_jax.data import ragged
 from mfauc_jax.objective import weightings
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import Reg, by_row
@@ -31,7 +31,7 @@ class Data(NamedTuple):
     has weight 0, and its factors stay 0. On a mesh, tiles and users are split, and items too if `devices.by_items`.
     """
 
-    users: Tiles
+    users: ragged.Tiles
     user: Float[Array, "M"]  # w_i
     inverse: Float[Array, "M"]  # 1/b(ω̄_i)
     b: Float[Array, "N"]
@@ -43,7 +43,7 @@ class Data(NamedTuple):
     sides: Any = None  # `features.OnDevice`, or None; then there is one device
 
 
-def totals(chunk: Tiles, *values):
+def totals(chunk: ragged.Tiles, *values):
     """The sums of each of `values`, [c, …], over the tiles of each system of a chunk."""
     count, widths = chunk.rows.shape[0], np.cumsum([v.shape[1] for v in values])[:-1]
     joined = jnp.concatenate(values, 1)
@@ -71,16 +71,16 @@ class _Local(NamedTuple):
     b: Float[Array, "c T"]
 
 
-def _local(per_user: Float[Array, "M_plus_1 4"], chunk: Tiles) -> _Local:
+def _local(per_user: Float[Array, "M_plus_1 4"], chunk: ragged.Tiles) -> _Local:
     return _Local(*jnp.split(per_user[chunk.rows], 4, 1), *chunk.values)
 
 
-def _scores(chunk: Tiles, u, v):
+def _scores(chunk: ragged.Tiles, u, v):
     """s_ip of a chunk's positives, [c, T]."""
     return jnp.einsum("ctk,ck->ct", v, u[chunk.local])
 
 
-def _tilted(objective: Objective, chunk: Tiles, local: _Local, u, v, second):
+def _tilted(objective: Objective, chunk: ragged.Tiles, local: _Local, u, v, second):
     """ĝ = g φ′(C), with C from a positive's score and the negatives' moments (docs/derivations.md#moments).
 
     The items are centred: Σ b v = 0.
@@ -97,7 +97,7 @@ def _tilted(objective: Objective, chunk: Tiles, local: _Local, u, v, second):
     return local.g * jnp.vectorize(jax.grad(objective.weighting))(rank_loss)
 
 
-def _solve_users(objective: Objective, chunk: Tiles, local: _Local, u, v, second, steps, prior):
+def _solve_users(objective, chunk: ragged.Tiles, local: _Local, u, v, second, steps, prior):
     """(A_i + (λ_i/w_i) I) u_i = v̇_i − G_i v̈_i + (λ_i/w_i) B g_i for the users of a chunk; `prior` is B g_i, or None.
 
     A_i = Σ_p ĝ v vᵀ + (G_i + σ_i − 1) Σ_q g′ v vᵀ − v̇ v̈ᵀ − v̈ v̇ᵀ − (σ_i − 1) v̈ v̈ᵀ, where v̇ = Σ ĝ v_p,
@@ -134,7 +134,7 @@ class _Pass(NamedTuple):
     """What a pass over the users finds besides the gradient of V."""
 
     U: Float[Array, "M k"]
-    g: Float[Array, "chunks c T"]  # ĝ
+    g: Float[Array, "chunks c_T"]  # ĝ
     gram: Float[Array, "k k"]  # Σ_i (w_i / b(ω̄_i)) (G_i + σ_i − 1) u_i u_iᵀ
 
 
@@ -171,9 +171,8 @@ def _specs(objective: Objective, devices: Devices) -> Objective:
 
 
 def _specs_of_data(data: Data) -> Data:
-    tiles = jax.tree.map(lambda _: SPLIT, data.users)
+    items, tiles = data.devices.of_items, jax.tree.map(lambda _: SPLIT, data.users)
     everywhere = jax.tree.map(lambda _: WHOLE, data)
-    items = data.devices.of_items
     return everywhere._replace(users=tiles, user=SPLIT, inverse=SPLIT, b=items, weight=items)
 
 
@@ -209,6 +208,7 @@ def sweep_here(
     per_item = data.num_usable / data.num_items
     by_item = reg.item * per_item
     tilts = not isinstance(objective.weighting, weightings.Identity)
+    tiles, T = ragged.flat(data.users), data.users.items.shape[2]
 
     def gradient(x, target, before: _Pass):
         V = x if on_items is None else on_items.rows_of(x, b.shape[0])
@@ -219,7 +219,7 @@ def sweep_here(
 
         def body(t, sums):
             U, rows, gram, common, all_g = sums
-            chunk, g = jax.tree.map(lambda a: a[t], (data.users._replace(count=()), all_g))
+            chunk, g = ragged.chunk(tiles, t, T), all_g[t].reshape(-1, T)
             local, v = _local(per_user, chunk), of_all[chunk.items]  # v: [c, T, k]
 
             def solve(u):
@@ -245,7 +245,7 @@ def sweep_here(
                 rows.at[chunk.items].add(c[:, :, None] * u[chunk.local][:, None, :]),
                 gram + (flat * u).T @ u,
                 common + level.T @ u,
-                all_g.at[t].set(g) if tilts else all_g,
+                all_g.at[t].set(g.ravel()) if tilts else all_g,
             )
 
         zeros = map(jnp.zeros_like, (of_all, second, V[:1]))
@@ -267,7 +267,7 @@ def sweep_here(
 
     k = factors.V.shape[1]
     U = jnp.where(data.user[:, None] > 0, factors.U, 0.0)  # a user without a pair has u_i = 0
-    start = _Pass(U, data.users.values[0], jnp.zeros_like(factors.V, shape=(k, k)))
+    start = _Pass(U, tiles.values[0], jnp.zeros_like(factors.V, shape=(k, k)))
     x = factors.V if on_items is None else on_items.split(factors.V, known[0])
     over = devices.over_items
     x, after = conjugate_gradients(gradient, x, start, curvature, item_steps, over=over)

@@ -116,7 +116,8 @@ def _facts(solver: Solver, X: Interactions, checkpoints: Checkpoints | None) -> 
     """What all processes must have alike besides the settings; a ValueError if this one cannot take part."""
     if not solver.in_processes:
         raise ValueError(
-            f"solver {solver.name!r} runs in one process: use 'alternating' or 'blockwise' in several"
+            f"solver {solver.name!r} runs in one process: use 'alternating', 'blockwise', 'dense' or 'full_batch' "
+            "in several"
         )
     distributed.check_rows(X)
     item_ids = None if X.item_ids is None else digests.text(str(digests.texts(X.item_ids).tolist()))
