@@ -160,7 +160,7 @@ class Dense(replicated.Replicated, base.Solver):
             return Positives(batch.row, batch.items, batch.g)
         b = batch.users.shape[0]
         drawn = data.X, data.weights, batch.users
-        if data.devices is None:
+        if data.devices is None or data.places is None:
             items, g = sampling.draw_positives(key, *drawn, self.num_pos)
         else:  # the draws that one device would make
             bits = draws.words(key, (b * data.devices.mesh.size, self.num_pos))[data.places]
