@@ -109,7 +109,7 @@ def alternating(size: Size, rank: int, chips: int, shard_items: bool = False) ->
             programs.item_rows(X.num_items): items,
             devices: chips,
         }
-        _check(sizes, rank, tiling.tile, tiling.tiles, tiling.systems)
+        _check(sizes, rank, tiling.tile * tiling.tiles, tiling.tiles, tiling.systems)
     passes = solver.item_steps + 1
     return Described(program, sizes, aot.Loops((passes, chunks, solver.user_steps + 1), 1 / passes))
 

@@ -65,8 +65,11 @@ def test_runs_of_users_are_even_in_chunks_and_lose_nobody():
         tiles = ragged.tiles(X, tiling, np.ones(X.nnz))
         assert tiling.rows.sum() == 60 and np.ptp(tiling.chunks) <= 1
         first, found = np.cumsum(tiling.rows) - tiling.rows, []
-        parts = [np.split(np.asarray(a), devices) for a in (tiles.rows, tiles.local, tiles.items)]
-        real = np.split(np.asarray(tiles.values[0]) > 0, devices)
+        items, ones = (
+            np.asarray(a).reshape(*tiles.local.shape, -1) for a in (tiles.items, *tiles.values)
+        )
+        parts = [np.split(np.asarray(a), devices) for a in (tiles.rows, tiles.local, items)]
+        real = np.split(ones > 0, devices)
         for d, (rows, local, items) in enumerate(zip(*parts, strict=True)):
             owner = np.take_along_axis(rows, local, 1)[:, :, None] + np.zeros_like(items)
             assert not real[d][tiling.chunks[d] :].any()

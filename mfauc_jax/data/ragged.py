@@ -84,14 +84,15 @@ class Tiles(NamedTuple):
 
     Each row of a chunk is a system to solve, with a number of its own in the chunk. All sizes come from a grid, so
     that data of similar size share one program: chunks after the first `count` are empty. The chunks of several
-    devices follow one another, and each device counts its rows from 0.
+    devices follow one another, and each device counts its rows from 0. The entries of a chunk are on one axis: a TPU
+    would pad a last axis of T = 16 to 128.
     """
 
     count: Int[Array, "devices"]  # chunks that hold rows
     rows: Int[Array, "chunks r"]  # the row of each system; `Tiling.size` where there is none
     local: Int[Array, "chunks c"]  # the system of each tile, never falling
-    items: Int[Array, "chunks c T"]
-    values: tuple[Float[Array, "chunks c T"], ...]  # numbers of the positives; 0 for padding
+    items: Int[Array, "chunks c_T"]
+    values: tuple[Float[Array, "chunks c_T"], ...]  # numbers of the positives; 0 for padding
 
 
 class Tiling(NamedTuple):
@@ -184,7 +185,7 @@ def tiles(
     def laid_out(values):
         out = np.zeros((chunks, c, T), values.dtype)
         out[tile_place] = values[slot] * real
-        return out
+        return out.reshape(chunks, -1)
 
     float_ = jax.dtypes.canonicalize_dtype(float)
     numbers = tuple(put(laid_out(np.asarray(v)).astype(float_)) for v in values)
@@ -192,16 +193,10 @@ def tiles(
     return Tiles(put(tiling.chunks.astype(np.int32)), put(table), put(local), items, numbers)
 
 
-def flat(tiles: Tiles) -> Tiles:
-    """Tiles with one axis of c T entries per chunk, as a loop should carry them: a TPU pads a last axis to 128."""
-    items, *values = (a.reshape(a.shape[0], -1) for a in (tiles.items, *tiles.values))
-    return tiles._replace(count=(), items=items, values=tuple(values))
-
-
-def chunk(flat: Tiles, t: Any, tile: int) -> Tiles:
-    """Chunk t of `flat` tiles of length `tile`, with its two axes again."""
-    one = jax.tree.map(lambda a: a[t], flat)
-    items, *values = (a.reshape(-1, tile) for a in (one.items, *one.values))
+def chunk(tiles: Tiles, t: Any) -> Tiles:
+    """Chunk t of the tiles, with items and values as [c, T]."""
+    one = jax.tree.map(lambda a: a[t], tiles._replace(count=()))
+    items, *values = (a.reshape(one.local.shape[0], -1) for a in (one.items, *one.values))
     return one._replace(items=items, values=tuple(values))
 
 

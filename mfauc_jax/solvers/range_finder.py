@@ -121,10 +121,10 @@ def eigenvectors(H: Float[Array, "k k"]) -> tuple[Float[Array, "k"], Float[Array
 
 def _product(devices: Devices, tiles: Tiles, Q):
     """XᵀX Q, over the users of all devices."""
-    of_all, flat, T = devices.all_items(Q), ragged.flat(tiles), tiles.items.shape[2]
+    of_all = devices.all_items(Q)
 
     def body(t, rows):
-        chunk = ragged.chunk(flat, t, T)
+        chunk = ragged.chunk(tiles, t)
         (real,) = chunk.values
         (sums,) = totals(chunk, jnp.einsum("ct,ctk->ck", real, of_all[chunk.items]))
         return rows.at[chunk.items].add(real[:, :, None] * sums[chunk.local][:, None, :])

@@ -208,7 +208,6 @@ def sweep_here(
     per_item = data.num_usable / data.num_items
     by_item = reg.item * per_item
     tilts = not isinstance(objective.weighting, weightings.Identity)
-    tiles, T = ragged.flat(data.users), data.users.items.shape[2]
 
     def gradient(x, target, before: _Pass):
         V = x if on_items is None else on_items.rows_of(x, b.shape[0])
@@ -219,7 +218,8 @@ def sweep_here(
 
         def body(t, sums):
             U, rows, gram, common, all_g = sums
-            chunk, g = ragged.chunk(tiles, t, T), all_g[t].reshape(-1, T)
+            chunk = ragged.chunk(data.users, t)
+            g = all_g[t].reshape(chunk.items.shape)
             local, v = _local(per_user, chunk), of_all[chunk.items]  # v: [c, T, k]
 
             def solve(u):
@@ -267,7 +267,7 @@ def sweep_here(
 
     k = factors.V.shape[1]
     U = jnp.where(data.user[:, None] > 0, factors.U, 0.0)  # a user without a pair has u_i = 0
-    start = _Pass(U, tiles.values[0], jnp.zeros_like(factors.V, shape=(k, k)))
+    start = _Pass(U, data.users.values[0], jnp.zeros_like(factors.V, shape=(k, k)))
     x = factors.V if on_items is None else on_items.split(factors.V, known[0])
     over = devices.over_items
     x, after = conjugate_gradients(gradient, x, start, curvature, item_steps, over=over)
