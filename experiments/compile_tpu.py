@@ -286,6 +286,24 @@ def table(records: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def by_items_table(records: list[dict]) -> str:
+    """GB per chip of the largest data with V on every chip and with V split by items."""
+    largest = [r for r in records if (r["dataset"], r["rank"]) == ("1e9", 64)]
+    found = {(r["kind"], r["topology"]): r for r in largest}
+    lines = ["| chips | GB of a chip | V on every chip | V split by items |", "|" + " --- |" * 4]
+    for topology in LARGE:
+        both = [found[kind, topology] for kind in ("alternating", BY_ITEMS)]
+        cells = [
+            f"{r['bytes'] / 1e9:.0f} GB, of it {r['parts']['temporaries'] / 1e9:.0f} temporary"
+            if r["fits"]
+            else f"{r['bytes'] / 1e9:.0f} GB: does not fit"
+            for r in both
+        ]
+        memory = aot.CHIPS[topology.partition(":")[0]].memory / 1e9
+        lines.append(f"| {both[1]['chips']} of {topology} | {memory:.0f} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
 

@@ -26,7 +26,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from experiments import bench_growth, bench_speed, certify_posterior, results, study_tanh
+from experiments import (
+    bench_growth,
+    bench_speed,
+    certify_posterior,
+    compile_tpu,
+    results,
+    study_tanh,
+)
 from mfauc_jax._core import atomic
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -117,6 +124,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "speed_whole": lambda: bench_speed.whole_table(records("bench_speed")),
     "speed_curves": lambda: bench_speed.curve_table(records("bench_speed"), "ml-1m"),
     "growth_nights": lambda: bench_growth.nights_table(records("bench_growth")),
+    "tpu_by_items": lambda: compile_tpu.by_items_table(records("compile_tpu")),
     "tutorial_evaluate": lambda: tutorial("evaluate"),
     "tutorial_certify": lambda: tutorial("certify"),
 }
