@@ -65,22 +65,23 @@ def compare(config: Config, name: str) -> dict:
     U, V = (np.asarray(F) for F in start)
     seen, held_out = map(peers.rows, (train, test))
     wanted = dict.fromkeys(("precision", "recall", "average_precision", "ndcg", "hit", "rr"), True)
-    peer_time, theirs = measure.timed(
-        lambda: calc_reco_metrics(
-            seen,
-            held_out,
-            U,
-            V,
-            k=max(at),
-            cumulative=True,
-            roc_auc=True,
-            as_df=False,
-            nthreads=peers.THREADS,
-            break_ties_with_noise=False,
-            **wanted,
-        ),
-        config.peer_repeats,
-    )
+    with measure.peak_memory() as peer_peak:
+        peer_time, theirs = measure.timed(
+            lambda: calc_reco_metrics(
+                seen,
+                held_out,
+                U,
+                V,
+                k=max(at),
+                cumulative=True,
+                roc_auc=True,
+                as_df=False,
+                nthreads=peers.THREADS,
+                break_ties_with_noise=False,
+                **wanted,
+            ),
+            config.peer_repeats,
+        )
     differences = [abs(ours["auc"] - np.nanmean(theirs["ROC_AUC"]))]
     for size in at:
         differences += [
@@ -90,12 +91,14 @@ def compare(config: Config, name: str) -> dict:
 
     users = np.arange(train.num_users)
     lists = lambda: ranking.top_items(start, users, config.list_length, exclude=train)  # noqa: E731
-    top_cold, _ = measure.timed(lists, 1)
-    top_warm, (items, _) = measure.timed(lists, config.repeats)
+    with measure.peak_memory() as top_peak:
+        top_cold, _ = measure.timed(lists, 1)
+        top_warm, (items, _) = measure.timed(lists, config.repeats)
     lists_of = peers.implicit_lists(U, V, train)
-    implicit, (their_items, _) = measure.timed(
-        lambda: lists_of(users, config.list_length), config.repeats
-    )
+    with measure.peak_memory() as implicit_peak:
+        implicit, (their_items, _) = measure.timed(
+            lambda: lists_of(users, config.list_length), config.repeats
+        )
     return {
         "dataset": name,
         "users": train.num_users,
@@ -106,12 +109,28 @@ def compare(config: Config, name: str) -> dict:
         "warm": warm,
         "recometrics": peer_time,
         "memory": peak[0],
+        "recometrics_memory": peer_peak[0],
         "difference": float(max(differences)),
         "top_cold": top_cold,
         "top_warm": top_warm,
+        "top_memory": top_peak[0],
         "implicit": implicit,
+        "implicit_memory": implicit_peak[0],
         "lists_equal": float((items == their_items).mean()),
     }
+
+
+def table(records: list[dict]) -> str:
+    """Seconds and memory beside the peers', as Markdown."""
+    rows = ["| all users | s | memory, MB | the best peer | s | memory, MB |", "| --- " * 6 + "|"]
+    for r in records:
+        for what, ours, memory, peer in (
+            ("`evaluate`", "warm", "memory", "recometrics"),
+            ("lists of 10", "top_warm", "top_memory", "implicit"),
+        ):
+            theirs = f"{peer} | {r[peer]:.2f} | {r[f'{peer}_memory']:.0f}"
+            rows.append(f"| {r['dataset']}: {what} | {r[ours]:.2f} | {r[memory]:.0f} | {theirs} |")
+    return "\n".join(rows) + "\n"
 
 
 def draw(records: list[dict]) -> None:

@@ -1,6 +1,7 @@
 """Where the nanoseconds go: the stages of a minibatch step and of an alternating sweep.
 
     python -m experiments.bench_profile [--data_dir=DIR]
+    NPROC=1 python -m experiments.bench_profile [--data_dir=DIR]   # one thread of XLA for one device
 
 MovieLens-1M with --data_dir, else a power-law matrix of its shape; k = 64. A minibatch step is timed in
 loops of ever more of its stages; the cost of a stage is what it adds. Beside them what the machine itself
@@ -8,6 +9,7 @@ takes for a row of k floats: read in order, and copied at random by numpy from t
 """
 
 import dataclasses
+import os
 import sys
 
 import jax
@@ -127,6 +129,18 @@ def sweep(config: Config, X: Interactions) -> dict[str, float]:
     return {name: seconds * 1e3 for name, seconds in found.items()}
 
 
+def table(records: list[dict], begins: str, threads: tuple[str, ...] = ("1",)) -> str:
+    """The costs of one table, cheapest first, a column per number of threads that XLA had, as Markdown."""
+    found = {r["threads"]: r for r in records if r["table"].startswith(begins)}
+    heads = ["`NPROC=1`" if count == "1" else f"{count} threads" for count in threads]
+    rows = [f"| {' | '.join([found['1']['table'], *heads])} |", "| --- " * (len(heads) + 1) + "|"]
+    one = found["1"]["costs"]
+    for name in sorted(one, key=one.__getitem__):
+        costs = [f"{found[count]['costs'][name]:.1f}" for count in threads]
+        rows.append(f"| {' | '.join([name, *costs])} |")
+    return "\n".join(rows) + "\n"
+
+
 def main(config: Config) -> int:
     X = bench_parallel.matrix(bench_parallel.Config(data_dir=config.data_dir))
     tables = {
@@ -134,7 +148,9 @@ def main(config: Config) -> int:
         f"minibatch step of {config.batch} users, ns per item row": step(config, X),
         f"alternating sweep of {X.nnz} positives, ms": sweep(config, X),
     }
-    results.write(config.results, config, [{"table": t, "costs": c} for t, c in tables.items()])
+    threads = os.environ.get("NPROC", "all")  # XLA reads it once
+    records = [{"table": t, "threads": threads, "costs": c} for t, c in tables.items()]
+    results.write(config.results, config, records)
     for title, costs in tables.items():
         print(title)
         for name, cost in costs.items():

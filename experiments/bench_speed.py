@@ -17,7 +17,6 @@ they are made.
 import contextlib
 import dataclasses
 import functools
-import pathlib
 import sys
 import tempfile
 import time
@@ -29,28 +28,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
-from experiments import flags, measure, peers, results, style, variants
-from mfauc_jax import MFAUC, Blockwise, Minibatch, data
+from experiments import flags, measure, peers, results, speed_report, variants
+from mfauc_jax import MFAUC, Blockwise, Dense, Minibatch, data, tuning
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation import metrics
 
 TUNED_ON = {"gowalla": "book-crossing", "synthetic": "book-crossing"}  # as sparse
-TITLES = {
-    "ml-100k": "MovieLens 100K",
-    "ml-1m": "MovieLens 1M",
-    "book-crossing": "Book Crossing",
-    "gowalla": "Gowalla",
-    "synthetic": "power-law matrix",
-}
-AUC_TO_REACH = {"ml-100k": 0.92, "ml-1m": 0.939}
-WHOLE = {  # the largest ratio of our median whole fit to a peer's on MovieLens 1M
-    "implicit ALS": 0.5,
-    "irspack CG": 1.0,
-    "irspack iALS++": 1.0,
-}
-LEAST = (0.944, 0.148)  # AUC and p@5 that the whole fit of MovieLens 1M must have
-EPOCHS = {"implicit ALS": 15, "irspack CG": 12, "irspack iALS++": 12}
 IRSPACK = {"irspack CG": "CG", "irspack iALS++": "IALSPP"}
 DRAWN: dict[str, Any] = {"iterations": 120, "num_pos": 20, "num_neg": 20}
 ROUTES = {
@@ -58,6 +42,9 @@ ROUTES = {
     "minibatch hinge": MFAUC(loss="square_hinge", solver=Minibatch(**DRAWN)),
     "minibatch logistic": MFAUC(loss="logistic", solver=Minibatch(**DRAWN)),
     "blockwise hinge": MFAUC(loss="square_hinge", solver=Blockwise(**DRAWN, blocks=2)),
+    "dense hinge": MFAUC(loss="square_hinge", solver=Dense(iterations=60)),
+    "dense logistic": MFAUC(loss="logistic", solver=Dense(iterations=60)),
+    "dense softmax": tuning.members()[1].model.with_params(solver__iterations=60),
 }
 
 
@@ -193,7 +180,7 @@ def irspack(
     """irspack's iALS, a point after each epoch."""
     at = curve()
     model = peers.Irspack(train, config.rank, IRSPACK[name], *tuned(dataset)["irspack"])
-    for _ in range(EPOCHS[name]):
+    for _ in range(speed_report.EPOCHS[name]):
         if at.see(*model.go_on(1)):
             break
     return {"points": at.points, "compile": 0.0, "cached": 0.0}
@@ -226,17 +213,19 @@ def load(dataset: str, config: Config) -> data.Split:
 def whole_fits(dataset: str, config: Config, split: data.Split) -> dict[str, dict]:
     """Seconds of whole fits from the matrix to the factors, one method after the other in turn, and their quality."""
     train, test = split
-    names = [n for n in ("MFAUC", *EPOCHS) if n in config.methods]
+    names = [n for n in ("MFAUC", *speed_report.EPOCHS) if n in config.methods]
 
     def fitted(name: str) -> Factors:
         if name == "MFAUC":
             return ROUTES[name].with_params(rank=config.rank).fit(train, progress=False).factors_
         if name == "implicit ALS":
             reg, alpha = tuned(dataset)["als"]
-            als = peers.implicit_als(config.rank, reg, alpha, EPOCHS[name])
+            als = peers.implicit_als(config.rank, reg, alpha, speed_report.EPOCHS[name])
             return peers.implicit_factors(als, train)
         setting = tuned(dataset)["irspack"]
-        return peers.Irspack(train, config.rank, IRSPACK[name], *setting).go_on(EPOCHS[name])
+        return peers.Irspack(train, config.rank, IRSPACK[name], *setting).go_on(
+            speed_report.EPOCHS[name]
+        )
 
     found: dict[str, dict] = {}
     for name in names:
@@ -295,130 +284,6 @@ def rows(config: Config, train: Interactions) -> dict[str, float]:
     return found
 
 
-def time_to(record: dict, auc: float, top: float = 0.0) -> float | None:
-    """Seconds until both are reached at one point of the curve."""
-    reached = [t for t, a, p in record["points"] if a >= auc and p >= top]
-    return reached[0] if reached else None
-
-
-def targets(records: list[dict], dataset: str) -> list[tuple[str, float | None, float]]:
-    """What is compared, our ratio, and the largest ratio allowed."""
-    by = {r["method"]: r for r in records if r["dataset"] == dataset and "method" in r}
-    whole = whole_targets(records) if dataset == "ml-1m" else []
-    if dataset not in AUC_TO_REACH or not {"MFAUC", "implicit ALS", "lightfm WARP"} <= set(by):
-        return whole
-    auc = AUC_TO_REACH[dataset]
-    warp, ours = time_to(by["lightfm WARP"], auc), time_to(by["MFAUC"], auc)
-    als = by["implicit ALS"]["points"]
-    rows = [
-        (
-            f"time to AUC {auc} over lightfm WARP's",
-            _ratio(ours, warp),
-            0.25 if dataset == "ml-1m" else 0.5,
-        )
-    ]
-    if dataset == "ml-100k" and ours is not None:
-        for what in ("compile", "cached"):
-            known = {"compile": "cold", "cached": "from the cache"}[what]
-            ratio = _ratio(ours + by["MFAUC"][what], warp)
-            rows.append((f"the same, compilation counted, {known}", ratio, 2.0))
-    if dataset == "ml-1m":
-        last = als[-1]
-        both = time_to(by["MFAUC"], last[1], last[2])
-        rows.append(
-            ("time to implicit ALS's last AUC and p@5 over its time", _ratio(both, last[0]), 1.0)
-        )
-    rows += whole
-    for found in (r["rows"] for r in records if r["dataset"] == dataset and "rows" in r):
-        peer = found["implicit BPR"]
-        rows += [
-            (f"{name}: {ns:.0f} ns a row, over implicit BPR's {peer:.0f}", ns / peer, 1.0)
-            for name, ns in found.items()
-            if ns is not peer
-        ]
-    return rows
-
-
-def whole_targets(records: list[dict]) -> list[tuple[str, float | None, float]]:
-    """Our median whole fit over each peer's on MovieLens 1M; None where our quality is below `LEAST`."""
-    rows = []
-    for found in (r["whole"] for r in records if r["dataset"] == "ml-1m" and "whole" in r):
-        ours = found["MFAUC"]
-        good = ours["auc"] >= LEAST[0] and ours["precision@5"] >= LEAST[1]
-        median = float(np.median(ours["seconds"])) if good else None
-        for peer, most in WHOLE.items():
-            if peer in found:
-                theirs = float(np.median(found[peer]["seconds"]))
-                what = f"whole fit, {theirs:.2f} s of {peer} ({EPOCHS[peer]})"
-                rows.append((what, _ratio(median, theirs), most))
-    return rows
-
-
-def _ratio(ours: float | None, theirs: float | None) -> float | None:
-    """None if we do not get there; 0 if they do not."""
-    if ours is None:
-        return None
-    return 0.0 if theirs is None else ours / theirs
-
-
-def whole_table(records: list[dict]) -> str:
-    """Medians of the whole fits as Markdown, and ours as a share of each."""
-    rows = ["| whole fit | s | AUC | p@5 | `MFAUC()` takes |", "| --- " * 5 + "|"]
-    for r in (r for r in records if "whole" in r):
-        seconds = {name: float(np.median(found["seconds"])) for name, found in r["whole"].items()}
-        for name, found in r["whole"].items():
-            means = " | ".join(_short(found[metric]) for metric in ("auc", "precision@5"))
-            share = (
-                "" if name == "MFAUC" else f"{_short(seconds['MFAUC'] / seconds[name], 2)} of it"
-            )
-            called = f"{name}, {EPOCHS[name]} epochs" if name in EPOCHS else f"`{name}()`"
-            rows.append(
-                f"| {TITLES[r['dataset']]}, {called} | {_short(seconds[name], 2)} | {means} | {share} |"
-            )
-    return "\n".join(rows) + "\n"
-
-
-def curve_table(records: list[dict], dataset: str) -> str:
-    """Where the curves of a data set end, as Markdown."""
-    title = f"{TITLES[dataset]}, k = 64"
-    rows = [f"| {title} | compile, s | from the cache | last, s | AUC | p@5 |", "| --- " * 6 + "|"]
-    for r in (r for r in records if r["dataset"] == dataset and "points" in r):
-        t, auc, top = r["points"][-1]
-        own = r["method"] in ROUTES
-        compiled = [_short(r[k], 2) if own else "" for k in ("compile", "cached")]
-        shown = [r["method"], *compiled, _short(t, 2), _short(auc), _short(top)]
-        rows.append(f"| {' | '.join(shown)} |")
-    return "\n".join(rows) + "\n"
-
-
-def _short(number: float, digits: int = 4) -> str:
-    return f"{number:.{digits}f}".removeprefix("0")
-
-
-def draw(records: list[dict], out: str | pathlib.Path) -> list[pathlib.Path]:
-    """One figure per data set: AUC and p@5 against seconds."""
-    drawn = []
-    curves = [r for r in records if "points" in r]
-    for dataset in dict.fromkeys(r["dataset"] for r in curves):
-        figure, axes = style.panels(2)
-        for place, r in enumerate(x for x in curves if x["dataset"] == dataset):
-            t, auc, top = np.array(r["points"]).T
-            look = style.line(place) if place < 7 else {"color": "#888888", "linestyle": "-"}
-            look |= {"marker": (style.MARKERS + "X")[place % 8], "markevery": max(len(t) // 12, 1)}
-            for ax, y in zip(axes[0], (auc, top), strict=True):
-                ax.plot(t, y, **look, ms=4, lw=1.3, label=r["method"])
-                ax.set(xscale="log", xlabel="seconds on 2 cores, compilation apart")
-        best = max(
-            max(point[1] for point in r["points"]) for r in curves if r["dataset"] == dataset
-        )
-        title = TITLES[dataset]
-        axes[0][0].set(ylabel="exact AUC", title=title, ylim=(best - 0.15, best + 0.01))
-        axes[0][1].set(ylabel="p@5", title=title)
-        figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-        drawn += style.save(figure, out, f"bench_speed_{dataset}")
-    return drawn
-
-
 def main(config: Config) -> int:
     records = run(config)
     good = True
@@ -436,12 +301,12 @@ def main(config: Config) -> int:
             print(
                 f"  {r['method']:20}{r['compile']:9.2f}{r['cached']:9.2f}{t:9.2f}{auc:8.4f}{top:8.4f}{best:10.4f}"
             )
-        for what, ratio, most in targets(records, dataset):
+        for what, ratio, most in speed_report.targets(records, dataset):
             reached = ratio is not None and ratio <= most
             good = good and reached
             shown = "never reached" if ratio is None else f"{ratio:.2f}"
             print(f"  {what}: {shown} (≤ {most:g}) {'met' if reached else 'MISSED'}")
-    for path in draw(records, config.out):
+    for path in speed_report.draw(records, config.out):
         print(path)
     return 0 if good else 1
 

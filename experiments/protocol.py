@@ -70,9 +70,9 @@ class Config:
     stops: tuple[int, ...] = flags.option((30, 80), "T tried, ours, minibatch")
     large_splits: int = 2
     large_select: int = flags.option(
-        30_000, "users are sampled until so many positives, minibatch; 0: all training positives"
+        0, "users are sampled until so many positives, minibatch; 0: all training positives"
     )
-    large_stops: tuple[int, ...] = (12,)
+    large_stops: tuple[int, ...] = (60,)
     limit: int = flags.option(0, "stop after so many new cells; 0: no limit")
     results: str = "out/table.jsonl"
 

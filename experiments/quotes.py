@@ -18,6 +18,7 @@ text stands between two comments, the first of which names a function of BLOCKS:
 
 import argparse
 import functools
+import itertools
 import json
 import math
 import pathlib
@@ -28,10 +29,12 @@ from typing import Any
 
 from experiments import (
     bench_growth,
-    bench_speed,
+    bench_metrics,
+    bench_profile,
     certify_posterior,
     compile_tpu,
     results,
+    speed_report,
     study_tanh,
 )
 from mfauc_jax._core import atomic
@@ -71,7 +74,8 @@ def records(name: str) -> list[dict[str, Any]]:
 def value(source: str) -> float:
     """The number that a comment asks for; LookupError if no record, or no single one, fits."""
     name, *conditions, field = (part.strip() for part in source.split(";"))
-    *words, path = field.split()
+    words = list(itertools.takewhile(lambda word: word in (*COMBINED, "floor"), field.split()))
+    path = " ".join(field.split()[len(words) :])
     fitting = [r for r in records(name) if all(_fits(r, c) for c in conditions)]
     if not fitting:
         raise LookupError(f"no record fits {source!r}")
@@ -121,8 +125,14 @@ def tutorial(what: str) -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "certify_posterior": lambda: certify_posterior.draw(records("certify_posterior")) + "\n",
     "study_tanh": lambda: study_tanh.draw(records("study_tanh")) + "\n",
-    "speed_whole": lambda: bench_speed.whole_table(records("bench_speed")),
-    "speed_curves": lambda: bench_speed.curve_table(records("bench_speed"), "ml-1m"),
+    "speed_whole": lambda: speed_report.whole_table(records("bench_speed")),
+    "speed_curves": lambda: speed_report.curve_table(records("bench_speed"), "ml-1m"),
+    "profile_machine": lambda: bench_profile.table(records("bench_profile"), "machine"),
+    "profile_step": lambda: bench_profile.table(
+        records("bench_profile"), "minibatch", ("all", "1")
+    ),
+    "profile_sweep": lambda: bench_profile.table(records("bench_profile"), "alternating"),
+    "metrics": lambda: bench_metrics.table(records("bench_metrics")),
     "growth_nights": lambda: bench_growth.nights_table(records("bench_growth")),
     "tpu_by_items": lambda: compile_tpu.by_items_table(records("compile_tpu")),
     "tutorial_evaluate": lambda: tutorial("evaluate"),

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import bench_scaling, bench_speed
+from experiments import bench_scaling, speed_report
 from mfauc_jax.data import synthetic
 
 
@@ -25,12 +25,12 @@ def test_ratios_are_of_the_first_time_both_levels_are_reached():
     ours = record("MFAUC", (1.0, 0.93, 0.1), (2.0, 0.94, 0.15), (3.0, 0.95, 0.16))
     als = record("implicit ALS", (1.0, 0.9, 0.1), (4.0, 0.935, 0.155))
     warp = record("lightfm WARP", (10.0, 0.939, 0.1))
-    found = {what: ratio for what, ratio, _ in bench_speed.targets([ours, als, warp], "ml-1m")}
+    found = {what: ratio for what, ratio, _ in speed_report.targets([ours, als, warp], "ml-1m")}
     assert list(found.values()) == [0.2, 0.75]
     slow = record("MFAUC", (1.0, 0.9, 0.1))
-    assert bench_speed.targets([slow, als, warp], "ml-1m")[0][1] is None
+    assert speed_report.targets([slow, als, warp], "ml-1m")[0][1] is None
     with_rows = [ours, als, warp, {"dataset": "ml-1m", "rows": {"a": 30.0, "implicit BPR": 60.0}}]
-    assert bench_speed.targets(with_rows, "ml-1m")[-1][1:] == (0.5, 1.0)
+    assert speed_report.targets(with_rows, "ml-1m")[-1][1:] == (0.5, 1.0)
 
 
 def test_whole_fits_are_compared_by_medians_and_only_with_the_quality():
@@ -41,8 +41,8 @@ def test_whole_fits_are_compared_by_medians_and_only_with_the_quality():
         peer = {"auc": 0.94, "precision@5": 0.14, "seconds": [1.0, 1.0, 7.0]}
         return {"dataset": "ml-1m", "whole": {"MFAUC": ours, "implicit ALS": peer}}
 
-    assert [row[1:] for row in bench_speed.targets([whole(0.945)], "ml-1m")] == [(0.5, 0.5)]
-    assert [row[1] for row in bench_speed.targets([whole(0.943)], "ml-1m")] == [None]
+    assert [row[1:] for row in speed_report.targets([whole(0.945)], "ml-1m")] == [(0.5, 0.5)]
+    assert [row[1] for row in speed_report.targets([whole(0.943)], "ml-1m")] == [None]
 
 
 def test_compilation_counts_cold_and_from_the_cache():
@@ -51,7 +51,7 @@ def test_compilation_counts_cold_and_from_the_cache():
         record(m, (2.0, 0.95, 0.1)) | {"dataset": "ml-100k"}
         for m in ("implicit ALS", "lightfm WARP")
     ]
-    found = [ratio for _, ratio, _ in bench_speed.targets([ours, *others], "ml-100k")]
+    found = [ratio for _, ratio, _ in speed_report.targets([ours, *others], "ml-100k")]
     assert found == [0.5, 2.0, 0.75]
 
 

@@ -119,7 +119,7 @@ class Weights(Settings):
         a = ((np.maximum(item_counts, 1) / num_users) ** tau)[items] * confidence
         b = self._negative_weights(item_counts, num_users)
         usable = _usable(X, b)
-        mass = b.sum() - np.bincount(rows, b[items], minlength=m)
+        mass = b.sum() - _row_masses(X, b)
         factor = None if X.dislikes is None or not X.dislikes.nnz else self.dislikes or DISLIKED
         if factor is not None:
             mass = mass + dislikes.extra_mass(X, b, factor)
@@ -157,9 +157,16 @@ class Weights(Settings):
 
 def _usable(X: Interactions, b: np.ndarray) -> np.ndarray:
     """Which users have a positive and a negative of non-zero weight, [m]."""
-    rows, items, lengths = X.on_host()
-    weighted_positives = np.bincount(rows, b[items] > 0, minlength=X.num_users)
-    return (lengths > 0) & ((b > 0).sum() > weighted_positives)
+    is_weighted = b > 0
+    return (np.diff(np.asarray(X.indptr)) > 0) & (is_weighted.sum() > _row_masses(X, is_weighted))
+
+
+def _row_masses(X: Interactions, masses: np.ndarray) -> np.ndarray:
+    """Σ_{p∈ω_i} of the items' masses, [m]; where all are 1 these are the N_i, without a pass over the positives."""
+    if (masses == 1).all():
+        return np.diff(np.asarray(X.indptr)).astype(float)
+    rows, items, _ = X.on_host()
+    return np.bincount(rows, masses[items], minlength=X.num_users)
 
 
 def _quantise(p: np.ndarray, longest: int) -> np.ndarray:
