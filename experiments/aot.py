@@ -73,7 +73,7 @@ def described(program: Program, mesh: Mesh, sizes: Mapping[int, int] | None = No
 
     def describe(leaf: Any) -> Any:
         if isinstance(leaf, meshes.Devices):
-            return meshes.Devices(mesh)
+            return dataclasses.replace(leaf, mesh=mesh)
         array = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else np.asarray(leaf)
         dtype = jax.dtypes.canonicalize_dtype(array.dtype, allow_extended_dtype=True)
         shape = tuple(sizes.get(size, size) for size in array.shape)
@@ -157,6 +157,8 @@ def _own(equation: Any) -> Work:
         return Work(0.0, 3.0 * _bytes(equation.invars[2]))
     if name in ("psum", "psum_invariant", "ppermute", "dynamic_slice"):
         return Work(0.0, 2.0 * sum(map(_bytes, equation.outvars)))
+    if name in ("all_gather", "reduce_scatter"):  # the larger of what goes in and what comes out
+        return Work(0.0, 2.0 * max(_bytes(equation.invars[0]), _bytes(out)))
     if name in ("sort", "top_k"):
         return Work(0.0, 2.0 * sum(map(_bytes, equation.invars)))
     moves = (

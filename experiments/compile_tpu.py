@@ -10,6 +10,7 @@ collectives, CPU seconds of compilation. Finished records are read back. The tab
 import dataclasses
 import pathlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -88,11 +89,12 @@ def step(model: MFAUC, X: Interactions) -> aot.Program:
     return aot.Program(base.run, args)
 
 
-def alternating(size: Size, rank: int, chips: int) -> Described:
-    """The default solver on all chips: users are split, V is on every chip."""
+def alternating(size: Size, rank: int, chips: int, shard_items: bool = False) -> Described:
+    """The default solver on all chips: users are split, V is on every chip or, if `shard_items`, split by items."""
     real = size.positives <= REAL and chips <= SIMULATED
     devices = chips if real else 4
-    solver, X = Alternating(devices=devices), size.rows() if real else size.sample()
+    solver = Alternating(devices=devices, shard_items=shard_items)
+    X = size.rows() if real else size.sample()
     model = MFAUC(rank, solver=solver)
     program, tiling = step(model, X), solver._tiling(model.problem(X))[0]
     chunks, sizes = tiling.most, {}
@@ -100,13 +102,14 @@ def alternating(size: Size, rank: int, chips: int) -> Described:
         per_chip = size.users / chips
         chunks = programs.rounded(round(chunks * per_chip * devices / X.num_users), 8)
         users, items = programs.user_rows(round(per_chip)), programs.item_rows(int(size.items))
+        items += -items % chips if shard_items else 0
         sizes = {
             devices * tiling.most: chips * chunks,
             devices * tiling.size: chips * users,
             programs.item_rows(X.num_items): items,
             devices: chips,
         }
-        _check(sizes, rank, tiling.tile, tiling.tiles, tiling.systems)
+        _check(sizes, rank, tiling.tile * tiling.tiles, tiling.tiles, tiling.systems)
     passes = solver.item_steps + 1
     return Described(program, sizes, aot.Loops((passes, chunks, solver.user_steps + 1), 1 / passes))
 
@@ -177,8 +180,10 @@ def _array(*shape: int, dtype: Any = np.float32) -> Any:
 
 
 SOFTMAX = MFAUC(loss="exponential", weighting=weightings.Log(c=1000.0), solver="dense")
+BY_ITEMS = "alternating_by_items"  # V is split too
 PROGRAMS: dict[str, Callable[[Size, int, int], Described]] = {
     "alternating": alternating,
+    BY_ITEMS: partial(alternating, shard_items=True),
     "blockwise": blockwise,
     "minibatch": on_one_chip(MFAUC(loss="logistic", solver="minibatch")),
     "dense": on_one_chip(SOFTMAX),
@@ -187,7 +192,7 @@ PROGRAMS: dict[str, Callable[[Size, int, int], Described]] = {
     "recommend": lists,
     "fold_in": folded,
 }
-ON_MESH = ("alternating", "blockwise")
+ON_MESH = ("alternating", BY_ITEMS, "blockwise")
 SMALL = ("v5e:2x2", "v5p:2x2x1", "v6e:2x4")
 LARGE = ("v5e:16x16", "v5p:4x8x8", "v6e:16x16")
 
@@ -200,6 +205,8 @@ def jobs() -> Iterator[dict[str, Any]]:
             yield from _jobs(name, size, 64, SMALL[0])
     yield from _jobs("alternating", "1e8", 64, LARGE[0])
     yield from _jobs("alternating", "1e9", 64, *LARGE)
+    yield from _jobs(BY_ITEMS, "1e8", 64, LARGE[0])
+    yield from _jobs(BY_ITEMS, "1e9", 64, *LARGE)
     for name in ("minibatch", "dense", "blockwise"):
         yield from _jobs(name, "ml-1m", 64, SMALL[0])
     yield from _jobs("alternating", "1e9", 16, LARGE[0])
@@ -277,6 +284,24 @@ def table(records: list[dict]) -> str:
         )
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
+
+
+def by_items_table(records: list[dict]) -> str:
+    """GB per chip of the largest data with V on every chip and with V split by items."""
+    largest = [r for r in records if (r["dataset"], r["rank"]) == ("1e9", 64)]
+    found = {(r["kind"], r["topology"]): r for r in largest}
+    lines = ["| chips | GB of a chip | V on every chip | V split by items |", "|" + " --- |" * 4]
+    for topology in LARGE:
+        both = [found[kind, topology] for kind in ("alternating", BY_ITEMS)]
+        cells = [
+            f"{r['bytes'] / 1e9:.0f} GB, of it {r['parts']['temporaries'] / 1e9:.0f} temporary"
+            if r["fits"]
+            else f"{r['bytes'] / 1e9:.0f} GB: does not fit"
+            for r in both
+        ]
+        memory = aot.CHIPS[topology.partition(":")[0]].memory / 1e9
+        lines.append(f"| {both[1]['chips']} of {topology} | {memory:.0f} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _short(value: float) -> str:

@@ -160,6 +160,27 @@ MUTANTS = (
         ("per_item = data.num_usable / data.num_items", "per_item = 1.0"),
     ),
     *_of(
+        "mfauc_jax/solvers/mesh.py",
+        "mesh_items::test_a_sweep_is_that_of_one_device",
+        ("return jax.lax.psum(sums, AXIS) if self.by_items else sums", "return sums"),
+        ("return [own, *self.over(list(sums))]", "return [own, *sums]"),
+    ),
+    *_of(
+        "mfauc_jax/solvers/range_finder.py",
+        "mesh_items::test_a_whole_fit_is_that_of_one_device",
+        ("_peak(devices.all_items(_peak(columns)))", "_peak(columns)"),
+    ),
+    *_of(
+        "mfauc_jax/solvers/alternating.py",
+        "mesh_items::test_a_state_goes_on_with_v_whole_or_split_on_another_number_of_devices",
+        ("(state.factors.V)[: programs.item_rows(problem.X.num_items)]", "(state.factors.V)"),
+    ),
+    *_of(
+        "mfauc_jax/solvers/dense.py",
+        "mesh_dense::test_a_fit_is_the_same_on_any_number_of_devices",
+        ("jnp.where(data.places[:, None] < 0, data.X.num_items, items)", "jnp.asarray(items)"),
+    ),
+    *_of(
         "mfauc_jax/solvers/features.py",
         "with_features::test_the_gradient_that_a_sweep_uses_is_that_of_the_joint_objective",
         ("self.transposed(image)]) + reg", "self.transposed(image, 2)]) + reg"),

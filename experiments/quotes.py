@@ -32,6 +32,7 @@ from experiments import (
     bench_metrics,
     bench_profile,
     certify_posterior,
+    compile_tpu,
     results,
     speed_report,
     study_tanh,
@@ -133,6 +134,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "profile_sweep": lambda: bench_profile.table(records("bench_profile"), "alternating"),
     "metrics": lambda: bench_metrics.table(records("bench_metrics")),
     "growth_nights": lambda: bench_growth.nights_table(records("bench_growth")),
+    "tpu_by_items": lambda: compile_tpu.by_items_table(records("compile_tpu")),
     "tutorial_evaluate": lambda: tutorial("evaluate"),
     "tutorial_certify": lambda: tutorial("certify"),
 }

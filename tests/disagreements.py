@@ -79,6 +79,7 @@ def cases(me: int, mine: np.ndarray, folder: str) -> dict:
         "rank": lambda: settings(rank=4),
         "start": lambda: settings(start=mf.Gaussian(scale=0.2)),
         "solver": lambda: settings(solver="minibatch"),
+        "shard_items": lambda: (mf.MFAUC(3, solver=mf.Alternating(shard_items=odd)), X[mine], {}),
         "items": lambda: data(np.pad(X[mine], ((0, 0), (0, 1)))),
         "wrong rows": lambda: data(other),
         "too few rows": lambda: data(X[mine][:-1]),

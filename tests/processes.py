@@ -15,6 +15,7 @@ import orbax.checkpoint as ocp
 
 import mfauc_jax as mf
 from mfauc_jax import distributed
+from mfauc_jax._core import programs
 
 SAVE = ocp.CheckpointManager.save
 
@@ -47,8 +48,11 @@ def main(options: dict) -> None:
     distributed.initialize(*where, heartbeat=options.get("heartbeat", 20))
     X = matrix()
     fitting = model()
+    if options.get("shard_items"):
+        programs.item_rows = lambda count: count  # so that every device has items
     if options.get("solver") == "alternating":
-        fitting = mf.MFAUC(rank=3, solver=mf.Alternating(options.get("sweeps", 6)))
+        solver = mf.Alternating(options.get("sweeps", 6), shard_items=options.get("shard_items"))
+        fitting = mf.MFAUC(rank=3, solver=solver)
         mine = np.array_split(np.arange(len(X)), options["count"])[options["id"]]
     else:
         mine = distributed.users(X.sum(1), 4)

@@ -3,6 +3,7 @@
 Started by tests/test_processes.py, which compares what it prints with the same calls in one process.
 """
 
+import dataclasses
 import json
 import pathlib
 import sys
@@ -14,6 +15,7 @@ from processes import matrix, model
 import mfauc_jax as mf
 from mfauc_jax import distributed, selection
 from mfauc_jax.data import shards, splits
+from mfauc_jax.objective import losses, weightings
 from mfauc_jax.serving import export
 
 METRIC, PATIENCE = "ndcg@5", 2
@@ -36,6 +38,18 @@ def whole(named: bool = False):
 
 def default(iterations=6, **changes):
     return mf.MFAUC(3, solver=mf.Alternating(iterations)).set_params(**changes)
+
+
+def softmax(iterations=4):
+    parts = {"loss": losses.Exponential(beta=2.0), "weighting": weightings.Log(c=9.0)}
+    return mf.MFAUC(3, solver=mf.Dense(iterations, batch=7), **parts)
+
+
+def rejecting(train):
+    """The same users, of whom those of the first process alone have dislikes."""
+    rejected = (np.random.default_rng(5).random(matrix().shape) < 0.2) & (matrix() == 0)
+    rejected[20:] = False
+    return dataclasses.replace(train, dislikes=mf.Interactions.of(rejected.astype(float)))
 
 
 def watched(**changes):
@@ -74,6 +88,15 @@ def run(mine, dealt, folder) -> dict:
     kept = mf.Checkpoints(f"{folder}/blockwise", every=1)
     keep("blockwise", model().fit(*own, watch=watched(), checkpoints=kept))
     keep("svd", model().with_params(start="svd").fit(own[0]))
+    kept = mf.Checkpoints(f"{folder}/dense", every=1)
+    keep("dense", softmax().fit(train, test, watch=watched(), checkpoints=kept))
+    disliking = rejecting(whole()[0]).take(mine)
+    for name, loss, solver in (
+        ("drawn positives", "logistic", mf.Dense(2, batch=7, num_pos=3, num_items=11)),
+        ("full batch, moments", "square", mf.FullBatch(3)),
+        ("full batch, sorted", "square_hinge", mf.FullBatch(3)),
+    ):
+        keep(name, mf.MFAUC(3, loss=loss, solver=solver).fit(disliking, watch=watched()))
     for kind in ("normal", "bootstrap"):
         key = jax.random.key(3)
         found[kind] = mf.evaluate(first, train, test, (1, 5), intervals=kind, key=key)

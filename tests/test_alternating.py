@@ -120,12 +120,15 @@ def test_tiles_hold_every_positive_once_and_whole_rows(dense):
     X = quiet(dense)
     for budget in (8, 64, 4096):
         tiles = ragged.tiles(X, ragged.tiling(X, budget), np.ones(X.nnz), np.arange(X.nnz))
-        real, slots = np.asarray(tiles.values[0]) > 0, np.asarray(tiles.values[1])
+        items, ones, slots = (
+            np.asarray(a).reshape(*tiles.local.shape, -1) for a in (tiles.items, *tiles.values)
+        )
+        real = ones > 0
         assert sorted(slots[real]) == list(range(X.nnz)) and (slots[~real] == 0).all()
         chunk = np.arange(len(real))[:, None]
         rows = np.asarray(tiles.rows)[chunk, np.asarray(tiles.local)]
         owners = np.broadcast_to(rows[:, :, None], real.shape)[real]
-        pairs = sorted(zip(owners, np.asarray(tiles.items)[real], strict=True))
+        pairs = sorted(zip(owners, items[real], strict=True))
         assert pairs == sorted(zip(*np.nonzero(dense), strict=True))
         used = [r for r in np.asarray(tiles.rows).ravel() if r < X.num_users]
         assert sorted(used) == list(np.flatnonzero(dense.any(1)))  # a row lives in one chunk

@@ -199,6 +199,7 @@ OUTCOMES = {  # the beginning of what process 0 and process 1 say
     "rank": REFUSED + "rank",
     "start": REFUSED + "start.scale",
     "solver": ("ValueError: process 1 cannot take part", "ValueError: solver 'minibatch' runs in"),
+    "shard_items": REFUSED + "solver.shard_items: process 0 has false, process 1 has true",
     "items": REFUSED + "number of items: process 0 has 24, process 1 has 25",
     "wrong rows": ("ValueError: process 1 cannot", "ValueError: process 1 holds other rows than"),
     "too few rows": ("ValueError: process 1 cannot", "ValueError: process 1 holds other rows"),

@@ -106,5 +106,6 @@ def test_every_program_compiles_for_tpus(tmp_path):
     found = {record["kind"]: record for record in records}
     assert all(record["fits"] and record["bytes"] > 0 for record in records)
     assert set(found["alternating"]["collectives"]) == {"all-reduce"}
+    assert "all-gather" in found[compile_tpu.BY_ITEMS]["collectives"]  # a TPU sums by all-reduce
     assert "collective-permute" in found["blockwise"]["collectives"]
     assert not found["minibatch"]["collectives"]

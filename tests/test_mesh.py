@@ -22,7 +22,7 @@ from mfauc_jax import (
     selection,
     use_cores,
 )
-from mfauc_jax._core import cores
+from mfauc_jax._core import cores, programs
 from mfauc_jax.data import ragged, splits
 from mfauc_jax.objective import equation, weightings
 from mfauc_jax.objective.penalties import Reg
@@ -44,8 +44,8 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr(alternating, "BUDGET", 128)
 
 
-def swept(devices, problem, sweeps=1):
-    solver = Alternating(devices=devices)
+def swept(devices, problem, sweeps=1, shard_items=None):
+    solver = Alternating(devices=devices, shard_items=shard_items)
     data, state = solver.prepare(problem), solver.init(problem, AT)
     seen = solver.seen_by_step(problem)
     for _ in range(sweeps):
@@ -65,8 +65,11 @@ def test_runs_of_users_are_even_in_chunks_and_lose_nobody():
         tiles = ragged.tiles(X, tiling, np.ones(X.nnz))
         assert tiling.rows.sum() == 60 and np.ptp(tiling.chunks) <= 1
         first, found = np.cumsum(tiling.rows) - tiling.rows, []
-        parts = [np.split(np.asarray(a), devices) for a in (tiles.rows, tiles.local, tiles.items)]
-        real = np.split(np.asarray(tiles.values[0]) > 0, devices)
+        items, ones = (
+            np.asarray(a).reshape(*tiles.local.shape, -1) for a in (tiles.items, *tiles.values)
+        )
+        parts = [np.split(np.asarray(a), devices) for a in (tiles.rows, tiles.local, items)]
+        real = np.split(ones > 0, devices)
         for d, (rows, local, items) in enumerate(zip(*parts, strict=True)):
             owner = np.take_along_axis(rows, local, 1)[:, :, None] + np.zeros_like(items)
             assert not real[d][tiling.chunks[d] :].any()
@@ -178,10 +181,13 @@ def test_cores_are_one_call(caplog, monkeypatch):
 TOGETHER = 1e-9
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-def test_two_processes_find_what_one_finds(tmp_path, devices):
+@pytest.mark.parametrize(("devices", "shard_items"), [(1, None), (2, None), (2, True)])
+def test_two_processes_find_what_one_finds(tmp_path, monkeypatch, devices, shard_items):
+    if shard_items:
+        monkeypatch.setattr(programs, "item_rows", lambda count: count)
     wanted = MFAUC(3, solver=Alternating(6, devices=1)).fit(matrix())
     options = {"solver": "alternating", "devices": devices, "folder": str(tmp_path / "states")}
+    options["shard_items"] = shard_items
     ends = finish(start(tmp_path, 2, **options))
     assert [code for code, _ in ends] == [0, 0], ends[0][1][-3000:]
     parts = [np.load(tmp_path / f"{i}.npz") for i in range(2)]

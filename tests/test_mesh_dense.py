@@ -24,6 +24,10 @@ ROUTES = {
         Dense(3, batch=7, num_items=11),
     ),
     "drawn positives": ({"loss": "logistic"}, Dense(3, batch=7, num_pos=3)),
+    "drawn positives, sampled items": (
+        {"loss": "logistic"},
+        Dense(3, batch=7, num_pos=3, num_items=11),
+    ),
     "full batch, square": ({"weighting": "tanh"}, FullBatch(6)),
     "full batch, hinge": ({"loss": "square_hinge"}, FullBatch(5)),
     "full batch, unit rows": ({**SOFTMAX, "penalty": mf.UnitRows()}, FullBatch(5)),

@@ -106,7 +106,7 @@ def test_every_process_reads_its_own_users(ran, name):
     assert sum(users) == ran[1][f"{name} users"] == 40 and min(users) > 5
 
 
-@pytest.mark.parametrize("name", ["patience", "blockwise"])
+@pytest.mark.parametrize("name", ["patience", "blockwise", "dense"])
 def test_a_watched_fit_of_two_processes_goes_on_in_one(ran, name):
     """Kills: best factors of one process's users in a state, or in another order than the solver's."""
     folder = ran[0]
@@ -117,9 +117,11 @@ def test_a_watched_fit_of_two_processes_goes_on_in_one(ran, name):
         resumed = fitting.fit(train, test, watch=watch, checkpoints=kept)
         straight = surroundings.default(8).fit(train, test, watch=watch)
     else:
+        longer = surroundings.softmax(5) if name == "dense" else model()
         watch = surroundings.watched()
-        resumed = model().fit(train, test, watch=watch, checkpoints=kept)
-        straight = model().fit(train, test, watch=watch)
+        resumed = longer.with_params().fit(train, test, watch=watch, checkpoints=kept)
+        straight = longer.fit(train, test, watch=watch)
+        assert len(resumed.history_) == longer.solver.iterations
     for a, b in zip(resumed.factors_, straight.factors_, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-9)
     close([r["objective"] for r in resumed.history_], [r["objective"] for r in straight.history_])

@@ -51,7 +51,7 @@ class Spec:
     def bounds(self) -> str:
         """What a value must be, in words."""
         if self.kind == "flag":
-            return "True or False"
+            return "True or False" + (" or None" if self.optional else "")
         if self.kind == "text":
             return "a path"
         if self.kind in ("choice", "part"):
@@ -241,9 +241,9 @@ def text(default: str | None, *, help: str) -> Any:
     return _field(default, kind="text", help=help)
 
 
-def flag(default: bool, *, help: str) -> Any:
+def flag(default: bool | None, *, help: str, optional: bool = False, identity: bool = True) -> Any:
     """True or False. It is static: the other value compiles again."""
-    return _field(default, kind="flag", help=help)
+    return _field(default, kind="flag", help=help, optional=optional, identity=identity)
 
 
 def choice(

@@ -89,7 +89,7 @@ def padded_once(values: Array, size: int) -> Array:
 
 def cut(values: Any, size: int) -> Array:
     """The first `size` rows, on the device."""
-    return values if len(values) == size else jax.device_put(np.asarray(values)[:size])
+    return jax.device_put(values if len(values) == size else np.asarray(values)[:size])
 
 
 def product(A: np.ndarray, B: np.ndarray) -> np.ndarray:

@@ -4,15 +4,10 @@ import argparse
 import time
 from typing import Any
 
-import jax
-
 from mfauc_jax import tuning
-from mfauc_jax.cli import inputs, options, output, processes, settings
+from mfauc_jax.cli import inputs, options, output, processes, settings, validating
 from mfauc_jax.cli.output import UsageError, note
-from mfauc_jax.data import splits
-from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.model import MFAUC
-from mfauc_jax.solvers import Continuation
 from mfauc_jax.training import selection
 from mfauc_jax.training.checkpoints import Checkpoints
 from mfauc_jax.training.watch import Watch
@@ -119,8 +114,9 @@ def fit(args: argparse.Namespace) -> int:
     X = inputs.read(args)
     started, history = time.perf_counter(), None
     if args.validate:
-        model, history = _validated(args, model, X, watch, checkpoints)
-        watch, checkpoints = watch.replace(patience=None), _within(checkpoints, "final")
+        trial = model, X, watch, checkpoints, _progress(args)
+        model, history = validating.validated(args, *trial)
+        watch, checkpoints = watch.replace(patience=None), validating.within(checkpoints, "final")
     elif args.plot and not watch.record_every:
         watch = watch.replace(record_every=1)
     model.fit(X, watch=watch, checkpoints=checkpoints, progress=_progress(args))
@@ -170,48 +166,6 @@ def _has_folder(args: argparse.Namespace) -> bool:
         if hasattr(args, f"checkpoint_{name}"):
             raise UsageError(f"--checkpoint_{name} needs --checkpoint_folder")
     return False
-
-
-def _within(checkpoints: Checkpoints | None, name: str) -> Checkpoints | None:
-    """The same checkpoints in a subfolder, for one of several fits."""
-    return (
-        None if checkpoints is None else checkpoints.replace(folder=f"{checkpoints.folder}/{name}")
-    )
-
-
-def _validated(
-    args: argparse.Namespace,
-    model: MFAUC,
-    X: Interactions,
-    watch: Watch,
-    checkpoints: Checkpoints | None,
-) -> tuple[MFAUC, list[dict]]:
-    """The model with the number of iterations that is best on held-out positives, and the history of the trial fit."""
-    train, held_out = splits.hold_out(jax.random.key(args.seed), X, per_user=args.validate)
-    if not held_out.nnz:
-        raise ValueError(
-            "no user has two positives, so there is nothing to hold out: drop --validate"
-        )
-    trial = model.with_params()
-    trial.fit(
-        train,
-        held_out,
-        watch=watch,
-        checkpoints=_within(checkpoints, "validation"),
-        progress=_progress(args),
-    )
-    if trial.stopped_ == "interrupted":
-        raise KeyboardInterrupt
-    metric = watch.metric
-    records = [record for record in trial.history_ if metric in record]
-    best = max(records, key=lambda record: record[metric])
-    note(
-        args,
-        f"held-out {metric} {best[metric]:.4f} at iteration {best['iteration']} "
-        f"of {len(trial.history_)}; now on all positives",
-    )
-    where = "inner__iterations" if isinstance(model.solver, Continuation) else "iterations"
-    return model.with_params(**{f"solver__{where}": int(best["iteration"])}), trial.history_
 
 
 def select(args: argparse.Namespace) -> None:

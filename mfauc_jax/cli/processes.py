@@ -13,14 +13,14 @@ import jax
 import numpy as np
 
 from mfauc_jax import distributed
-from mfauc_jax.cli import inputs, options
+from mfauc_jax.cli import inputs, options, validating
 from mfauc_jax.cli.output import UsageError, note
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.model import MFAUC
 from mfauc_jax.training.checkpoints import Checkpoints
 from mfauc_jax.training.watch import Watch
 
-ALONE = ("validate", "tune", "plot")  # options that need the factors of all users during the fit
+ALONE = ("tune", "plot")  # options that only one process takes
 
 
 def refuse_alone(args: argparse.Namespace) -> None:
@@ -43,9 +43,12 @@ def fit(
     X, started = inputs.read(args), time.perf_counter()
     if X.user_ids is None:  # the model has the users in another order, so each needs its name
         X = dataclasses.replace(X, user_ids=np.arange(X.num_users))
-    mine = _mine(model, X)
+    if args.validate:
+        trial = model, X, watch, checkpoints, progress
+        model, _ = validating.validated(args, *trial, mine=_mine)
+        watch, checkpoints = watch.replace(patience=None), validating.within(checkpoints, "final")
     model.fit(
-        X.take(mine),
+        X.take(_mine(model, X)),
         watch=None if watch == Watch() else watch,
         checkpoints=checkpoints,
         progress=progress,

@@ -84,14 +84,15 @@ class Tiles(NamedTuple):
 
     Each row of a chunk is a system to solve, with a number of its own in the chunk. All sizes come from a grid, so
     that data of similar size share one program: chunks after the first `count` are empty. The chunks of several
-    devices follow one another, and each device counts its rows from 0.
+    devices follow one another, and each device counts its rows from 0. The entries of a chunk are on one axis: a TPU
+    would pad a last axis of T = 16 to 128.
     """
 
     count: Int[Array, "devices"]  # chunks that hold rows
     rows: Int[Array, "chunks r"]  # the row of each system; `Tiling.size` where there is none
     local: Int[Array, "chunks c"]  # the system of each tile, never falling
-    items: Int[Array, "chunks c T"]
-    values: tuple[Float[Array, "chunks c T"], ...]  # numbers of the positives; 0 for padding
+    items: Int[Array, "chunks c_T"]
+    values: tuple[Float[Array, "chunks c_T"], ...]  # numbers of the positives; 0 for padding
 
 
 class Tiling(NamedTuple):
@@ -184,12 +185,19 @@ def tiles(
     def laid_out(values):
         out = np.zeros((chunks, c, T), values.dtype)
         out[tile_place] = values[slot] * real
-        return out
+        return out.reshape(chunks, -1)
 
     float_ = jax.dtypes.canonicalize_dtype(float)
     numbers = tuple(put(laid_out(np.asarray(v)).astype(float_)) for v in values)
     items = put(laid_out(np.asarray(X.indices)).astype(np.int32))
     return Tiles(put(tiling.chunks.astype(np.int32)), put(table), put(local), items, numbers)
+
+
+def chunk(tiles: Tiles, t: Any) -> Tiles:
+    """Chunk t of the tiles, with items and values as [c, T]."""
+    one = jax.tree.map(lambda a: a[t], tiles._replace(count=()))
+    items, *values = (a.reshape(one.local.shape[0], -1) for a in (one.items, *one.values))
+    return one._replace(items=items, values=tuple(values))
 
 
 class Walk(NamedTuple):

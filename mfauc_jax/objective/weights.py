@@ -131,7 +131,8 @@ class Weights(Settings):
             )
 
         uniform = tau == 0 and X.confidence is None
-        pos_table = None if uniform else _row_sums(X, _quantise(g, int(lengths.max())))
+        longest = int(host.everyone(np.int64(lengths.max())).max())
+        pos_table = None if uniform else _row_sums(X, _quantise(g, longest))
         item_mass = _quantise(b / b.sum(), n)
         tables = (None, None)
         if tau_neg != 0:

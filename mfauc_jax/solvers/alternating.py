@@ -5,7 +5,8 @@ takes a few such steps on V, whose rows are coupled through every (positive, neg
 
 Users are split over the devices, of one process or of many, in runs with about equally many positives. V is on every
 device; its gradient and the Gram matrix of U are sums over users, so each device adds up its own, and one sum over
-devices per step on V completes them.
+devices per step on V completes them. Of many items each device keeps its own part of V and of all that the steps on V
+carry along; then a pass over the users gathers V for its duration, and ends with each part of the gradient at home.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ from jax.sharding import Mesh
 
 from mfauc_jax._core import cores, host, programs
 from mfauc_jax._core.factors import Factors
-from mfauc_jax._core.fields import count, size
+from mfauc_jax._core.fields import count, flag, size
 from mfauc_jax.data import dislikes, ragged
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.objective import losses
@@ -29,12 +30,13 @@ from mfauc_jax.objective.penalties import Reg
 from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import base, features, range_finder, sweeps
 from mfauc_jax.solvers import mesh as meshes
-from mfauc_jax.solvers.mesh import Devices, Layout
+from mfauc_jax.solvers.mesh import Layout
 from mfauc_jax.solvers.sweeps import Data
 
 LOG = logging.getLogger("mfauc_jax")
 BUDGET = 2**13  # positives per chunk: their gathered factors take 2 MB in float32 at k = 64
 PER_DEVICE = 2**15  # positives for which one more device pays
+MANY_ITEMS = 2**20  # with more, V is split over devices: at k = 64 it has 268 MB in float32
 
 
 class Alternating(base.Solver):
@@ -58,6 +60,12 @@ class Alternating(base.Solver):
         identity=False,
         help="how many devices to use; None: as many as have 2¹⁵ positives each",
     )
+    shard_items: bool | None = flag(
+        None,
+        optional=True,
+        identity=False,
+        help="keep a part of V on each device, not all of it; None: above 2²⁰ items",
+    )
 
     def mesh(self, X: Interactions) -> Mesh:
         """The devices of a fit to X; in several processes all of them."""
@@ -78,22 +86,25 @@ class Alternating(base.Solver):
     def _tiling(self, problem: Problem) -> tuple[ragged.Tiling, Layout]:
         """How the rows of X are cut, which have an entry for each positive and for each dislike."""
         X = problem.X if problem.X.dislikes is None else dislikes.union(problem.X).X
-        return _laid_out(X, meshes.ring(1) if problem.sides is not None else self.mesh(X))
+        return self._laid_out(X, meshes.ring(1) if problem.sides is not None else self.mesh(X))
+
+    def _laid_out(self, X: Interactions, mesh: Mesh) -> tuple[ragged.Tiling, Layout]:
+        tiling = ragged.tiling(X, BUDGET, len(mesh.local_devices))
+        split = X.num_items > MANY_ITEMS if self.shard_items is None else self.shard_items
+        return tiling, Layout(mesh, tiling.rows, tiling.size, split and mesh.size > 1)
 
     def start(self, start: base.Start, key, X: Interactions, rank: int) -> Factors:
         """Of a Gaussian start the singular vectors that V leads to, and U = 0; another start as it is."""
         if not isinstance(start, base.Gaussian) or not self.passes:
             return super().start(start, key, X, rank)
         X = dataclasses.replace(X, dislikes=None)
-        tiling, layout = _laid_out(X, self.mesh(X))
+        tiling, layout = self._laid_out(X, self.mesh(X))
         usable = X.on_host()[2] < X.num_items  # a user who has everything tells nothing
         tiles = ragged.tiles(X, tiling, usable[X.on_host()[0]], put=layout.split)
         width = rank + range_finder.OVERSAMPLE + rank % 2  # an even number
         V = base.gaussian(key, 0, X.num_items, width, start.scale).V
-        found = range_finder.singular_vectors(
-            layout.items(V), tiles, Devices(layout.mesh), self.passes
-        )
-        V = jax.device_put(meshes.on_host(found)[: X.num_items, :rank])
+        found = range_finder.singular_vectors(layout.items(V), tiles, layout.devices, self.passes)
+        V = jax.device_put(meshes.items_on_host(found)[: X.num_items, :rank])
         return Factors(host.floats(np.zeros((X.num_users, rank))), V)
 
     def _say_if_idle(self, X: Interactions) -> None:
@@ -124,7 +135,7 @@ class Alternating(base.Solver):
             *(layout.users(host.floats(a)) for a in (w, 1 / np.asarray(weights.neg_mass))),
             *(layout.items(host.floats(a)) for a in (b, weight)),
             *(layout.whole(host.floats(number)) for number in counts),
-            devices=Devices(layout.mesh),
+            devices=layout.devices,
             sides=problem.sides and features.placed(problem.sides),
         )
 
@@ -155,7 +166,7 @@ class Alternating(base.Solver):
         U, V = state.average
         if not isinstance(state.extra, tuple):
             U = jax.device_put(meshes.joined(U, meshes.on_host(state.extra)))
-            V = jax.device_put(meshes.on_host(V))
+            V = jax.device_put(meshes.items_on_host(V))
         return Factors(*(host.cut(F, len(G)) for F, G in zip((U, V), like, strict=True)))
 
     def portable(self, problem: Problem, state: base.State) -> base.State:
@@ -166,7 +177,8 @@ class Alternating(base.Solver):
         put = layout.whole if jax.process_count() > 1 else jax.device_put
         U = host.everybody(meshes.joined(state.factors.U, meshes.on_host(state.extra)))
         U = host.padded(U, programs.user_rows(len(U)))
-        factors = Factors(put(U), put(meshes.on_host(state.factors.V)))
+        V = meshes.items_on_host(state.factors.V)[: programs.item_rows(problem.X.num_items)]
+        factors = Factors(put(U), put(V))
         return base.begin(factors)._replace(iteration=put(meshes.on_host(state.iteration)))
 
     def placed(self, problem: Problem, state: base.State) -> base.State:
@@ -192,11 +204,6 @@ class Alternating(base.Solver):
         iteration = state.iteration + 1
         after = state._replace(factors=factors, average=factors, iteration=iteration, extra=extra)
         return after, base.change(state.factors, factors)
-
-
-def _laid_out(X: Interactions, mesh: Mesh) -> tuple[ragged.Tiling, Layout]:
-    tiling = ragged.tiling(X, BUDGET, len(mesh.local_devices))
-    return tiling, Layout(mesh, tiling.rows, tiling.size)
 
 
 def _by_row(place: Callable[[Any], Any], values: Any) -> Any:

@@ -11,8 +11,8 @@ every φ but the identity: by −½ Var/C² for the log, of order 1/Q (docs/deri
 Batches are stratified: the users are sorted by N_i and cut into b strata, and each batch has one user of each stratum.
 So a batch of any iteration has nearly the same number of positives, which fit into one static layout.
 
-On several devices each takes a part of the strata, and so a part of every batch. The factors are on every device: ∂V
-is summed over devices, and the rows of U are exchanged.
+On several devices, of one process or of many, each takes a part of the strata, and so a part of every batch. Data and
+factors are on every device: ∂V is summed over devices, and the rows of U are exchanged.
 """
 
 from typing import Any, NamedTuple
@@ -32,8 +32,7 @@ from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import Sphere, by_row, unit_rows
 from mfauc_jax.objective.slopes import Batch, Positives
 from mfauc_jax.problem import Problem
-from mfauc_jax.solvers import averaging, base, minibatch, row_updates, sampled_features
-from mfauc_jax.solvers import mesh as meshes
+from mfauc_jax.solvers import averaging, base, minibatch, replicated, row_updates, sampled_features
 from mfauc_jax.solvers.averaging import Averaging
 from mfauc_jax.solvers.mesh import AXIS, SPLIT, WHOLE
 from mfauc_jax.solvers.sampled_features import Slopes
@@ -49,7 +48,7 @@ class Optimisers(NamedTuple):
     V: optax.GradientTransformation
 
 
-class Dense(meshes.Replicated, base.Solver):
+class Dense(replicated.Replicated, base.Solver):
     """Matrix products of batches of users with all items, and any optax optimiser; any loss, φ, g, g′, unit rows.
 
     A fit with features uses one device.
@@ -98,6 +97,7 @@ class Dense(meshes.Replicated, base.Solver):
 
     def prepare(self, problem: Problem) -> Data:
         """The users in strata, and the layout of a batch's positives."""
+        problem = replicated.problem_of_all(problem)
         X, usable = problem.X, np.asarray(problem.weights.usable)
         b = self.users_per_batch(len(usable))
         steps = -(-len(usable) // b)
@@ -119,13 +119,14 @@ class Dense(meshes.Replicated, base.Solver):
 
     def init(self, problem: Problem, factors: Factors) -> base.State:
         """The start, with the optimisers' states for U and V and, with features, A and B, which move as V does."""
-        usable = problem.weights.usable.shape[0]
+        factors = replicated.factors_of_all(factors)
+        usable = int(host.total(problem.weights.usable.shape[0]))
         optimisers = self.optimisers(-(-usable // self.users_per_batch(usable)))
         memory = tuple(o.init(F) for o, F in zip(optimisers, factors, strict=True))
         extra = sampled_features.begun(problem.sides, factors, optimisers.V, memory)
         mapped = _mapped(problem.objective)
         begun = base.begin(factors, extra)._replace(average=Factors(*map(mapped, factors)))
-        return meshes.everywhere(self.mesh(problem), begun)
+        return replicated.everywhere(self.mesh(problem), begun)
 
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
         """One iteration: every usable user once."""
@@ -168,11 +169,12 @@ class Dense(meshes.Replicated, base.Solver):
             return Positives(batch.row, batch.items, batch.g)
         b = batch.users.shape[0]
         drawn = data.X, data.weights, batch.users
-        if data.devices is None:
+        if data.devices is None or data.places is None:
             items, g = sampling.draw_positives(key, *drawn, self.num_pos)
         else:  # the draws that one device would make
             bits = draws.words(key, (b * data.devices.mesh.size, self.num_pos))[data.places]
             items, g = sampling.positives_at(bits, *drawn)
+            items = jnp.where(data.places[:, None] < 0, data.X.num_items, items)  # which it lacks
         row = jnp.repeat(jnp.arange(b), self.num_pos)
         return Positives(row, items.reshape(-1), g.reshape(-1))
 

@@ -1,7 +1,7 @@
 """L-BFGS with the exact ∇θ: for small data, and as the reference for the objective values of other solvers.
 
-On several devices each evaluates a part of the users, or for the square loss of the positives; sums are over devices,
-and the factors are on every device.
+On several devices, of one process or of many, each evaluates a part of the users, or for the square loss of the
+positives; sums are over devices, and the factors are on every device.
 """
 
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from mfauc_jax.objective import exact, losses
 from mfauc_jax.objective.equation import Objective, penalty
 from mfauc_jax.objective.penalties import Sphere, unit_rows
 from mfauc_jax.problem import Problem
-from mfauc_jax.solvers import base
+from mfauc_jax.solvers import base, replicated
 from mfauc_jax.solvers import mesh as meshes
 from mfauc_jax.solvers.mesh import AXIS, SPLIT, WHOLE, Devices
 
@@ -29,7 +29,7 @@ OPTIMISER = optax.lbfgs(memory_size=10)
 _memory = programs.jit(OPTIMISER.init)
 
 
-class FullBatch(meshes.Replicated, base.Solver):
+class FullBatch(replicated.Replicated, base.Solver):
     """L-BFGS on the exact objective over all pairs; any loss, any φ, and unit rows, which are u/|u| of free rows."""
 
     on_sphere = True
@@ -44,16 +44,17 @@ class FullBatch(meshes.Replicated, base.Solver):
 
     def prepare(self, problem: Problem) -> "exact.Plan | Parts":
         """The data in blocks, as the exact evaluation reads them."""
-        mesh = meshes.usual(self.devices)
+        mesh, problem = self.mesh(problem), replicated.problem_of_all(problem)
         plan = exact.plan(problem.objective, problem.X, problem.weights)
         return plan if mesh.size == 1 else _parts(mesh, plan)
 
     def init(self, problem: Problem, factors: Factors) -> base.State:
         """The start, with an empty L-BFGS memory and no best value yet."""
+        factors = replicated.factors_of_all(factors)
         memory = _memory(factors), jnp.asarray(jnp.inf, factors.U.dtype)
         begun = base.begin(factors, memory)
         begun = begun._replace(average=_scored(problem.objective, factors))
-        return meshes.everywhere(meshes.usual(self.devices), begun)
+        return replicated.everywhere(self.mesh(problem), begun)
 
     def step(self, objective, key, state, data) -> tuple[base.State, base.Info]:
         """One direction and its line search. `key` is not used."""
@@ -93,7 +94,7 @@ class Parts(NamedTuple):
 
 
 def _parts(mesh: Mesh, plan: exact.Plan) -> Parts:
-    X, weights = meshes.everywhere(mesh, (plan.X, plan.weights))
+    X, weights = replicated.everywhere(mesh, (plan.X, plan.weights))
 
     def split(values, fill=0):
         values = np.asarray(values)

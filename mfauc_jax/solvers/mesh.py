@@ -1,4 +1,4 @@
-"""A mesh of devices, of one process or of many: users are split over it, everything else is on every device."""
+"""A mesh of devices, of one process or of many: users are split over it, and items too or on every device."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -47,13 +47,42 @@ def on_mesh(
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """The mesh that data are on, as a part of them that shapes the program."""
+    """The mesh that data are on, as a part of them that shapes the program; its methods are for inside a `shard_map`.
+
+    Arrays over users are split over the mesh; those over items are, if `by_items`, and otherwise are on every device.
+    """
 
     mesh: Mesh
+    by_items: bool = False
+
+    @property
+    def of_items(self) -> PartitionSpec:
+        """Where an array over items is."""
+        return SPLIT if self.by_items else WHOLE
+
+    def over(self, sums: Any) -> Any:
+        """Sums over the users of all devices, from each device's own."""
+        return sums if self.mesh.size == 1 else jax.lax.psum(sums, AXIS)
+
+    def over_items(self, sums: Any) -> Any:
+        """Sums over all items, from those over the items that a device has."""
+        return jax.lax.psum(sums, AXIS) if self.by_items else sums
+
+    def all_items(self, rows: Array) -> Array:
+        """The rows of all items, from those that a device has."""
+        return jax.lax.all_gather(rows, AXIS, tiled=True) if self.by_items else rows
+
+    def completed(self, rows: Array, *sums: Array) -> list[Array]:
+        """Sums over the users of all devices: of `rows`, [N, …], those of the items that a device has; and `sums`."""
+        if not self.by_items:
+            return self.over([rows, *sums])
+        own = jax.lax.psum_scatter(rows, AXIS, tiled=True)
+        return [own, *self.over(list(sums))]
 
 
 class Layout(NamedTuple):
-    """Where the rows of a fit are: the users in runs, one run per device, padded to `size` rows; items on every device.
+    """Where the rows of a fit are: the users in runs, one run per device, padded to `size` rows; the items on every
+    device or, if `by_items`, in as many equal parts.
 
     On a mesh of one device, arrays are as `jax.device_put` puts them.
     """
@@ -61,6 +90,12 @@ class Layout(NamedTuple):
     mesh: Mesh
     counts: np.ndarray  # users of each of this process's devices, in order
     size: int  # the same for every device of every process
+    by_items: bool = False
+
+    @property
+    def devices(self) -> Devices:
+        """What the data of a program say about it."""
+        return Devices(self.mesh, self.by_items)
 
     def split(self, local: Any) -> Array:
         """An array whose first axis is cut into equal parts for this process's devices, on the mesh."""
@@ -85,12 +120,25 @@ class Layout(NamedTuple):
 
     def items(self, values: Any) -> Array:
         """Values with one row per item; padding is 0."""
-        return self.whole(host.padded(values, programs.item_rows(len(values))))
+        size = programs.item_rows(len(values))
+        if not self.by_items:
+            return self.whole(host.padded(values, size))
+        values = np.asarray(values)
+        out = np.zeros((size + -size % self.mesh.size, *values.shape[1:]), values.dtype)
+        out[: len(values)] = values
+        return on_mesh(self.mesh, out)
 
 
 def on_host(values: Any) -> np.ndarray:
     """An array that every device has whole, on the host; a host array as it is."""
     return np.asarray(values.addressable_data(0) if isinstance(values, jax.Array) else values)
+
+
+def items_on_host(values: Any) -> np.ndarray:
+    """The inverse of `Layout.items`, but for the padding; a host array as it is. All processes must call it."""
+    if not isinstance(values, jax.Array) or values.is_fully_replicated:
+        return on_host(values)
+    return host.everybody(np.concatenate([part for _, part in _parts(values)]))
 
 
 def joined(values: Any, counts: np.ndarray) -> np.ndarray:
@@ -104,58 +152,11 @@ def joined(values: Any, counts: np.ndarray) -> np.ndarray:
         parts = list(enumerate(np.split(values, len(counts))))
     else:
         size = len(values) // len(counts)
-        shards = ((shard.index[0].start or 0, shard.data) for shard in values.addressable_shards)
-        parts = sorted(((first // size, np.asarray(data)) for first, data in shards), key=_place)
+        parts = [(first // size, part) for first, part in _parts(values)]
     return np.concatenate([part[: counts[place]] for place, part in parts])
 
 
-def _place(part: tuple[int, np.ndarray]) -> int:
-    return part[0]
-
-
-def everywhere(mesh: Mesh, tree: Any) -> Any:
-    """A pytree with every array on every device of the mesh; as it is on a mesh of one device."""
-    if mesh.size == 1:
-        return tree
-    return jax.tree.map(lambda leaf: on_mesh(mesh, on_host(leaf), spec=WHOLE), tree)
-
-
-def alone(tree: Any) -> Any:
-    """The inverse of `everywhere`: arrays that every device has, on one device."""
-
-    def one(leaf):
-        placed = isinstance(leaf, jax.Array) and len(leaf.devices()) > 1
-        return jax.device_put(on_host(leaf)) if placed else leaf
-
-    return jax.tree.map(one, tree)
-
-
-def usual(devices: int | None) -> Mesh:
-    """The mesh of so many devices; None: all of them or, as its products use all cores, one CPU device."""
-    if devices is None and jax.default_backend() == "cpu":
-        devices = 1
-    return ring(devices)
-
-
-class Replicated:
-    """What a solver does whose state is whole on every one of its `devices`, such as `Dense` and `FullBatch`."""
-
-    devices: Any
-
-    def mesh(self, problem: Any) -> Mesh:
-        """The devices of a fit; one, if the problem has features."""
-        return ring(1) if problem.sides is not None else usual(self.devices)
-
-    def portable(self, problem: Any, state: Any) -> Any:
-        """The state on one device."""
-        del problem
-        return alone(state)
-
-    def placed(self, problem: Any, state: Any) -> Any:
-        """The state on every device."""
-        return everywhere(self.mesh(problem), state)
-
-    def read(self, state: Any, like: Any) -> Any:
-        """The averages, or the best factors of a solver that keeps those there, on one device."""
-        del like
-        return alone(state.average)
+def _parts(values: jax.Array) -> list[tuple[int, np.ndarray]]:
+    """The parts of an array that this process has, in order, each with the number of its first row."""
+    parts = [(s.index[0].start or 0, np.asarray(s.data)) for s in values.addressable_shards]
+    return sorted(parts, key=lambda part: part[0])

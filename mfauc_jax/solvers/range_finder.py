@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from mfauc_jax._core import programs
+from mfauc_jax.data import ragged
 from mfauc_jax.data.ragged import Tiles
-from mfauc_jax.solvers.mesh import AXIS, SPLIT, WHOLE, Devices
+from mfauc_jax.solvers.mesh import SPLIT, WHOLE, Devices
 from mfauc_jax.solvers.sweeps import totals
 
 OVERSAMPLE = 16  # columns of the random start beyond k: the last of the k are found better
@@ -35,33 +36,41 @@ def singular_vectors(
     Args:
         V: the start, whose columns span a random subspace.
         tiles: the positives of X, with 1 as their value, on the devices.
-        devices: where the tiles are; V is on each.
+        devices: where the tiles are; V is on each, or split by items.
         passes: number of passes over X, ≥ 1.
     """
     found = partial(_singular_vectors, devices)
     if devices.mesh.size > 1:
-        in_specs = (WHOLE, jax.tree.map(lambda _: SPLIT, tiles), WHOLE)
+        items = devices.of_items
+        in_specs = (items, jax.tree.map(lambda _: SPLIT, tiles), WHOLE)
         found = jax.shard_map(
-            found, mesh=devices.mesh, in_specs=in_specs, out_specs=WHOLE, check_vma=False
+            found, mesh=devices.mesh, in_specs=in_specs, out_specs=items, check_vma=False
         )
     return found(V, tiles, passes)
 
 
 def _singular_vectors(devices: Devices, V, tiles: Tiles, passes):
     def multiply(_, last):
-        Q = last[0] @ inverse_root(last[0].T @ last[0])
+        Q = last[0] @ inverse_root(devices.over_items(last[0].T @ last[0]))
         return _product(devices, tiles, Q), Q
 
     image, Q = jax.lax.fori_loop(0, passes, multiply, (V, V))  # XᵀX Q and Q
-    squares, axes = eigenvectors(Q.T @ image)  # σ² of the axes within the span of Q
+    within = devices.over_items(Q.T @ image)
+    squares, axes = eigenvectors(within)  # σ² of the axes within the span of Q
     columns = image @ axes
-    length = jnp.sqrt((columns**2).sum(0))
+    length = jnp.sqrt(devices.over_items((columns**2).sum(0)))
     known = squares > 10 * jnp.finfo(V.dtype).eps * squares[0]
     roots = jnp.sqrt(jnp.where(known, length * jnp.sqrt(squares), 1.0))  # |column| / √σ
     columns = jnp.where(known[None, :], columns / roots[None, :], 0.0)
-    peak = jnp.take_along_axis(columns, jnp.abs(columns).argmax(0)[None, :], 0)
-    size = jnp.sqrt((V**2).sum() / jnp.maximum((columns**2).sum(), 1e-30))
+    peak = _peak(devices.all_items(_peak(columns)))  # of each device's items, then of all
+    start, found = devices.over_items(((V**2).sum(), (columns**2).sum()))
+    size = jnp.sqrt(start / jnp.maximum(found, 1e-30))
     return jnp.where(known[None, :], size * jnp.sign(peak) * columns, NOISE * V)
+
+
+def _peak(columns: Float[Array, "rows k"]) -> Float[Array, "1 k"]:
+    """The entry of the largest size in each column; of equals the first."""
+    return jnp.take_along_axis(columns, jnp.abs(columns).argmax(0)[None, :], 0)
 
 
 def inverse_root(G: Float[Array, "k k"]) -> Float[Array, "k k"]:
@@ -112,12 +121,13 @@ def eigenvectors(H: Float[Array, "k k"]) -> tuple[Float[Array, "k"], Float[Array
 
 def _product(devices: Devices, tiles: Tiles, Q):
     """XᵀX Q, over the users of all devices."""
+    of_all = devices.all_items(Q)
 
     def body(t, rows):
-        chunk = jax.tree.map(lambda a: a[t], tiles._replace(count=()))
+        chunk = ragged.chunk(tiles, t)
         (real,) = chunk.values
-        (sums,) = totals(chunk, jnp.einsum("ct,ctk->ck", real, Q[chunk.items]))
+        (sums,) = totals(chunk, jnp.einsum("ct,ctk->ck", real, of_all[chunk.items]))
         return rows.at[chunk.items].add(real[:, :, None] * sums[chunk.local][:, None, :])
 
-    rows = jax.lax.fori_loop(0, tiles.count[0], body, jnp.zeros_like(Q))
-    return rows if devices.mesh.size == 1 else jax.lax.psum(rows, AXIS)
+    rows = jax.lax.fori_loop(0, tiles.count[0], body, jnp.zeros_like(of_all))
+    return devices.completed(rows)[0]

@@ -13,6 +13,7 @@ from mfauc_jax.objective.slopes import Batch
 from mfauc_jax.objective.weights import PairWeights
 from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import mesh as meshes
+from mfauc_jax.solvers import replicated
 from mfauc_jax.solvers.mesh import AXIS, Devices
 from mfauc_jax.solvers.sampled_features import OnRows
 
@@ -31,7 +32,7 @@ class Data(NamedTuple):
     disliked: tuple[Int[Array, "D"], Int[Array, "D"]] | None = None
     devices: Devices | None = None  # None: one device
     places: Int[Array, "b"] | None = (
-        None  # on several devices: the number of each row among all strata
+        None  # on several devices: the number of each row among all strata; −1 for one without users
     )
     sides: OnRows | None = None  # the features; then there is one device
 
@@ -90,11 +91,12 @@ def on_mesh(
         )
         return put(np.concatenate(row)), put(np.concatenate(offset))
 
-    X, weights = meshes.everywhere(mesh, (problem.X, problem.weights))
+    X, weights = replicated.everywhere(mesh, (problem.X, problem.weights))
     row, offset = laid_out(lengths)
     others = None if disliked is None else laid_out(disliked)
     order = places.ravel()
-    return Data(X, weights, put(strata[order]), row, offset, others, Devices(mesh), put(order))
+    numbers = put(np.where(order < b, order, -1))
+    return Data(X, weights, put(strata[order]), row, offset, others, Devices(mesh), numbers)
 
 
 class Columns(NamedTuple):

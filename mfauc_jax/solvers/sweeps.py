@@ -17,21 +17,21 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from mfauc_jax._core.factors import Factors
-from mfauc_jax.data.ragged import Tiles
+from mfauc_jax.data import ragged
 from mfauc_jax.objective import weightings
 from mfauc_jax.objective.equation import Objective
 from mfauc_jax.objective.penalties import Reg, by_row
-from mfauc_jax.solvers.mesh import AXIS, SPLIT, WHOLE, Devices
+from mfauc_jax.solvers.mesh import SPLIT, WHOLE, Devices
 
 
 class Data(NamedTuple):
     """The rows of X in tiles, with the g and b of their positives, and the other numbers that a sweep reads.
 
     There are M ≥ m users and N ≥ n items, sizes from a grid, so that data of similar size share one program. Padding
-    has weight 0, and its factors stay 0. On a mesh the axes of tiles and users are split over its devices.
+    has weight 0, and its factors stay 0. On a mesh, tiles and users are split, and items too if `devices.by_items`.
     """
 
-    users: Tiles
+    users: ragged.Tiles
     user: Float[Array, "M"]  # w_i
     inverse: Float[Array, "M"]  # 1/b(ω̄_i)
     b: Float[Array, "N"]
@@ -43,7 +43,7 @@ class Data(NamedTuple):
     sides: Any = None  # `features.OnDevice`, or None; then there is one device
 
 
-def totals(chunk: Tiles, *values):
+def totals(chunk: ragged.Tiles, *values):
     """The sums of each of `values`, [c, …], over the tiles of each system of a chunk."""
     count, widths = chunk.rows.shape[0], np.cumsum([v.shape[1] for v in values])[:-1]
     joined = jnp.concatenate(values, 1)
@@ -71,16 +71,16 @@ class _Local(NamedTuple):
     b: Float[Array, "c T"]
 
 
-def _local(per_user: Float[Array, "M_plus_1 4"], chunk: Tiles) -> _Local:
+def _local(per_user: Float[Array, "M_plus_1 4"], chunk: ragged.Tiles) -> _Local:
     return _Local(*jnp.split(per_user[chunk.rows], 4, 1), *chunk.values)
 
 
-def _scores(chunk: Tiles, u, v):
+def _scores(chunk: ragged.Tiles, u, v):
     """s_ip of a chunk's positives, [c, T]."""
     return jnp.einsum("ctk,ck->ct", v, u[chunk.local])
 
 
-def _tilted(objective: Objective, chunk: Tiles, local: _Local, u, v, second):
+def _tilted(objective: Objective, chunk: ragged.Tiles, local: _Local, u, v, second):
     """ĝ = g φ′(C), with C from a positive's score and the negatives' moments (docs/derivations.md#moments).
 
     The items are centred: Σ b v = 0.
@@ -97,7 +97,7 @@ def _tilted(objective: Objective, chunk: Tiles, local: _Local, u, v, second):
     return local.g * jnp.vectorize(jax.grad(objective.weighting))(rank_loss)
 
 
-def _solve_users(objective: Objective, chunk: Tiles, local: _Local, u, v, second, steps, prior):
+def _solve_users(objective, chunk: ragged.Tiles, local: _Local, u, v, second, steps, prior):
     """(A_i + (λ_i/w_i) I) u_i = v̇_i − G_i v̈_i + (λ_i/w_i) B g_i for the users of a chunk; `prior` is B g_i, or None.
 
     A_i = Σ_p ĝ v vᵀ + (G_i + σ_i − 1) Σ_q g′ v vᵀ − v̇ v̈ᵀ − v̈ v̇ᵀ − (σ_i − 1) v̈ v̈ᵀ, where v̇ = Σ ĝ v_p,
@@ -134,7 +134,7 @@ class _Pass(NamedTuple):
     """What a pass over the users finds besides the gradient of V."""
 
     U: Float[Array, "M k"]
-    g: Float[Array, "chunks c T"]  # ĝ
+    g: Float[Array, "chunks c_T"]  # ĝ
     gram: Float[Array, "k k"]  # Σ_i (w_i / b(ω̄_i)) (G_i + σ_i − 1) u_i u_iᵀ
 
 
@@ -145,8 +145,8 @@ def sweep(
     args = objective, factors, data, user_steps, item_steps
     if data.devices.mesh.size == 1:
         return _sweep(*args)
-    rows = Factors(SPLIT, WHOLE)  # pyright: ignore
-    specs = (_specs(objective), rows, _specs_of_data(data), WHOLE, WHOLE)
+    rows = Factors(SPLIT, data.devices.of_items)  # pyright: ignore
+    specs = (_specs(objective, data.devices), rows, _specs_of_data(data), WHOLE, WHOLE)
     sharded = jax.shard_map(
         _sweep, mesh=data.devices.mesh, in_specs=specs, out_specs=rows, check_vma=False
     )
@@ -157,22 +157,23 @@ def _sweep(*args: Any) -> Factors:
     return sweep_here(*args)[0]
 
 
-def _specs(objective: Objective) -> Objective:
+def _specs(objective: Objective, devices: Devices) -> Objective:
     """Where the numbers of an objective are: those per user are split over the devices."""
 
-    def by_user(values):
-        return SPLIT if jnp.ndim(values) else WHOLE
+    def place(values, spec=SPLIT):
+        return spec if jnp.ndim(values) else WHOLE
 
     everywhere, reg = jax.tree.map(lambda _: WHOLE, objective), objective.reg
     if isinstance(reg, Reg):
-        everywhere = everywhere._replace(reg=Reg(by_user(reg.user), WHOLE))
-    return everywhere._replace(spread=by_user(objective.spread))
+        reg = Reg(place(reg.user), place(reg.item, devices.of_items))
+        everywhere = everywhere._replace(reg=reg)
+    return everywhere._replace(spread=place(objective.spread))
 
 
 def _specs_of_data(data: Data) -> Data:
-    tiles = jax.tree.map(lambda _: SPLIT, data.users)
+    items, tiles = data.devices.of_items, jax.tree.map(lambda _: SPLIT, data.users)
     everywhere = jax.tree.map(lambda _: WHOLE, data)
-    return everywhere._replace(users=tiles, user=SPLIT, inverse=SPLIT)
+    return everywhere._replace(users=tiles, user=SPLIT, inverse=SPLIT, b=items, weight=items)
 
 
 def sweep_here(
@@ -183,7 +184,7 @@ def sweep_here(
     item_steps: Any,
     known: tuple[Any, Any] = ((), ()),
 ) -> tuple[Factors, tuple[Any, Any]]:
-    """A sweep of the users of one device, with sums over users taken over all devices.
+    """A sweep of the users of one device, with sums over users taken over all devices, and sums over items too.
 
     m ∂θ/∂V = H V − r is affine in V. Its rows are Σ_i c_ij u_i + λ_j v_j where, for margins that should be t
     (t = 1 gives the gradient, t = 0 the product with H),
@@ -193,6 +194,7 @@ def sweep_here(
     The second term is added for all items and then subtracted on the positives. A gradient or a product is one
     pass over the users: the scores of a chunk are computed from V, and its c u_i are added to the rows of its
     items. The first pass finds the gradient, and also solves for u_i, because the chunk's v are gathered anyway.
+    If devices have their own items, a pass gathers all of V, and each device gets the sums of its items.
 
     With features the steps on V are steps on (d, A) together, with V = F A + d (docs/derivations.md#features). `known`
     is A and B; it is returned as it is after the sweep.
@@ -201,24 +203,24 @@ def sweep_here(
     prior = None
     if on_users is not None:  # B g_i; zeros for the padding
         prior = jnp.pad(on_users.times(known[1], data.user.shape[0]), ((0, 1), (0, 0)))
-    b, per_user = data.b, _per_user(objective, data)
+    b, per_user, devices = data.b, _per_user(objective, data), data.devices
     reg = by_row(objective.reg, data.user.shape[0], b.shape[0])
     per_item = data.num_usable / data.num_items
     by_item = reg.item * per_item
     tilts = not isinstance(objective.weighting, weightings.Identity)
 
-    def over_devices(sums):
-        return sums if data.devices.mesh.size == 1 else jax.lax.psum(sums, AXIS)
-
     def gradient(x, target, before: _Pass):
         V = x if on_items is None else on_items.rows_of(x, b.shape[0])
-        centred = V - (b @ V / b.sum())[None, :]  # Σ b v = 0; margins do not change
-        second = centred.T @ (b[:, None] * centred)  # Σ b v vᵀ
+        mean, mass = devices.over_items((b @ V, b.sum()))
+        centred = V - (mean / mass)[None, :]  # Σ b v = 0; margins do not change
+        second = devices.over_items(centred.T @ (b[:, None] * centred))  # Σ b v vᵀ
+        of_all = devices.all_items(centred)  # a device needs its own users' items, which may be any
 
         def body(t, sums):
             U, rows, gram, common, all_g = sums
-            chunk, g = jax.tree.map(lambda a: a[t], (data.users._replace(count=()), all_g))
-            local, v = _local(per_user, chunk), centred[chunk.items]  # v: [c, T, k]
+            chunk = ragged.chunk(data.users, t)
+            g = all_g[t].reshape(chunk.items.shape)
+            local, v = _local(per_user, chunk), of_all[chunk.items]  # v: [c, T, k]
 
             def solve(u):
                 means = None if prior is None else prior[chunk.rows]
@@ -243,20 +245,20 @@ def sweep_here(
                 rows.at[chunk.items].add(c[:, :, None] * u[chunk.local][:, None, :]),
                 gram + (flat * u).T @ u,
                 common + level.T @ u,
-                all_g.at[t].set(g) if tilts else all_g,
+                all_g.at[t].set(g.ravel()) if tilts else all_g,
             )
 
-        zeros = map(jnp.zeros_like, (V, second, V[:1]))
+        zeros = map(jnp.zeros_like, (of_all, second, V[:1]))
         sums = (before.U, *zeros, before.g)
         U, *sums, g = jax.lax.fori_loop(0, data.users.count[0], body, sums)
-        rows, gram, common = over_devices(sums)
+        rows, gram, common = devices.completed(*sums)
         image = rows + b[:, None] * (common + centred @ gram)
         if on_items is not None:
             return on_items.gradient(image, x, by_item, per_item), _Pass(U, g, gram)
         return image + by_item[:, None] * V, _Pass(U, g, gram)
 
     def curvature(last: _Pass):  # about the Hessian's diagonal
-        size = over_devices(data.user @ (last.U**2)) / data.num_users
+        size = devices.over(data.user @ (last.U**2)) / data.num_users
         own, common = data.weight[:, None] * size[None, :], jnp.diagonal(last.gram)[None, :]
         bends = own + b[:, None] * common
         if on_items is not None:
@@ -267,7 +269,8 @@ def sweep_here(
     U = jnp.where(data.user[:, None] > 0, factors.U, 0.0)  # a user without a pair has u_i = 0
     start = _Pass(U, data.users.values[0], jnp.zeros_like(factors.V, shape=(k, k)))
     x = factors.V if on_items is None else on_items.split(factors.V, known[0])
-    x, after = conjugate_gradients(gradient, x, start, curvature, item_steps)
+    over = devices.over_items
+    x, after = conjugate_gradients(gradient, x, start, curvature, item_steps, over=over)
     (U, *_), V, (A, B) = after, x, known
     if on_items is not None:
         V, A = on_items.rows_of(x, b.shape[0]), x[b.shape[0] :]
@@ -277,7 +280,7 @@ def sweep_here(
     return Factors(U, V), (A, B)
 
 
-def conjugate_gradients(gradient, x, aux, curvature, steps, axis=None):
+def conjugate_gradients(gradient, x, aux, curvature, steps, axis=None, over=lambda sums: sums):
     """`steps` of preconditioned conjugate gradients from x: the last x, and the last `aux` of `gradient`.
 
     Step 0 of the loop finds the residual, so that `gradient` is compiled once.
@@ -291,10 +294,11 @@ def conjugate_gradients(gradient, x, aux, curvature, steps, axis=None):
         steps: how many, ≥ 0.
         axis: the axis along which the coordinates of one system lie, the other axes being separate systems; None
             for one system.
+        over: completes a sum over the coordinates that are here, if others are on other devices.
     """
 
     def dot(a, b):
-        return (a * b).sum(axis, keepdims=axis is not None)
+        return over((a * b).sum(axis, keepdims=axis is not None))
 
     def safe(a):
         return jnp.where(a > 0, a, 1.0)

@@ -116,11 +116,14 @@ def _facts(solver: Solver, X: Interactions, checkpoints: Checkpoints | None) -> 
     """What all processes must have alike besides the settings; a ValueError if this one cannot take part."""
     if not solver.in_processes:
         raise ValueError(
-            f"solver {solver.name!r} runs in one process: use 'alternating' or 'blockwise' in several"
+            f"solver {solver.name!r} runs in one process: use 'alternating', 'blockwise', 'dense' or 'full_batch' "
+            "in several"
         )
     distributed.check_rows(X)
     item_ids = None if X.item_ids is None else digests.text(str(digests.texts(X.item_ids).tolist()))
+    layout = {n: getattr(solver, n) for n, spec in solver.specs().items() if not spec.identity}
     return {
+        **{f"solver.{name}": value for name, value in layout.items() if name != "iterations"},
         "iterations": solver.iterations,
         "float": str(jax.dtypes.canonicalize_dtype(float)),
         "number of items": X.num_items,
