@@ -13,6 +13,7 @@ import mfauc_jax as mf
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.objective import exact
 from mfauc_jax.objective.penalties import by_row
+from mfauc_jax.training import side_information
 
 LOGISTIC: dict[str, Any] = {"loss": "logistic"}
 SOFTMAX: dict[str, Any] = {"loss": "exponential", "weighting": mf.weightings.Log(c=1000.0)}
@@ -204,6 +205,13 @@ def test_the_sampled_routes_take_features_and_dislikes(route):
     assert not np.take_along_axis(rejected, lists, 1).any()
     assert with_dislikes.item_features_ is not None
     assert with_dislikes.item_features_.factors.shape == (P, K)
+
+
+def test_several_processes_are_refused(monkeypatch):
+    X, F = mf.Interactions.of(np.eye(3)), mf.Features.of(np.eye(3))
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(ValueError, match="a fit with features runs in one process, not in 2"):
+        side_information.over(X, F, None, 3)
 
 
 def test_a_frame_without_a_column_of_the_fit_is_refused():

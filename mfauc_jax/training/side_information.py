@@ -7,6 +7,7 @@ fit it is A f_j, and it is ranked with the rest. A user without a positive is B 
 import dataclasses
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -118,6 +119,10 @@ def over(
         users: those of its users.
         num_users: the users that take part: the first so many.
     """
+    if jax.process_count() > 1:
+        raise ValueError(
+            f"a fit with features runs in one process, not in {jax.process_count()}: leave the features out, or fit in one"
+        )
     n, (rows, columns, _) = whole.num_items, whole.on_host()
     fitted, place = np.arange(n), np.full(n, -1)
     if items is not None:
