@@ -121,7 +121,7 @@ def over(
     """
     if jax.process_count() > 1:
         raise ValueError(
-            f"a fit with features runs in one process, not in {jax.process_count()}: leave the features out, or fit in one"
+            f"a fit with features runs in one process, not in {jax.process_count()}: leave them out, or start one"
         )
     n, (rows, columns, _) = whole.num_items, whole.on_host()
     fitted, place = np.arange(n), np.full(n, -1)
