@@ -152,8 +152,9 @@ class Minibatch(Sampled):
         count = weights.usable.shape[0]
         optimiser = self.make_optimiser()
         by_user, by_item = by_row(objective.reg, m, n)
-        if sides is not None:
-            by_user = by_user * (count / m)  # the penalty is over m users, the risk over the usable
+        by_user = by_user * (
+            count / m
+        )  # the penalty is a mean over m users, the risk over the usable
         per_draw = 1 / jnp.maximum(data.drawn, 1e-12)
 
         def one(tables, batch):

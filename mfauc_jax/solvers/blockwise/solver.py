@@ -30,7 +30,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
-from mfauc_jax._core import programs
+from mfauc_jax._core import host, programs
 from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import choice, size
 from mfauc_jax.data.interactions import Interactions
@@ -95,7 +95,7 @@ class Blockwise(minibatch.Sampled):
     def seen_by_step(self, problem: Problem) -> Objective:
         """The objective with 0 for each λ and σ − 1 that is given per row: those are in the data, with their rows."""
         objective = problem.objective
-        reg = _by_side(objective.reg)
+        reg = _by_side(problem)
         scalars = Reg(*(0.0 if np.ndim(part) else part for part in reg))
         spread = 0.0 if np.ndim(objective.spread) else objective.spread
         return objective._replace(reg=scalars, spread=spread)
@@ -109,7 +109,7 @@ class Blockwise(minibatch.Sampled):
 
     def prepare(self, problem: Problem) -> Data:
         """The data as blocks of rows, placed on the devices."""
-        objective = problem.objective._replace(reg=_by_side(problem.objective.reg))
+        objective = problem.objective._replace(reg=_by_side(problem))
         return placement.prepare(self.blocks, self.mesh(), objective, problem.X, problem.weights)
 
     def init(self, problem: Problem, factors: Factors) -> base.State:
@@ -189,8 +189,12 @@ def _gathering(everywhere: NamedSharding) -> Callable[[Array], Array]:
     return programs.jit(lambda a: a, out_shardings=everywhere)
 
 
-def _by_side(reg: Any) -> Reg:
-    return reg if isinstance(reg, Reg) else Reg(reg, reg)
+def _by_side(problem: Problem) -> Reg:
+    """λ of m₊ θ for the users, whose penalty is a mean over all of them, and λ for the items."""
+    reg = problem.objective.reg
+    reg = reg if isinstance(reg, Reg) else Reg(reg, reg)
+    usable, users = (host.total(c) for c in (len(problem.weights.usable), problem.X.num_users))
+    return reg._replace(user=reg.user * (float(usable) / float(users)))
 
 
 def _spec(leaf: Any) -> PartitionSpec:
