@@ -50,6 +50,7 @@ JOB = {  # what a cell of each kind is known by
         "grid",
         "iterations",
         "positives",
+        "folds",
     ),
     "fit": ("setting", "method", "seed", "rank", "hyper", "model"),
     "missing": (),

@@ -1,4 +1,4 @@
-"""Table 2: comparative ranking on Synthetic1 and Synthetic2, settings `authors` and `ours`.
+"""Table 2: comparative ranking on Synthetic1 and Synthetic2, settings `authors`, `text` and `ours`.
 
     python -m experiments.tab_synthetic
 
@@ -15,10 +15,12 @@ class Config(protocol.Config):
     """Against the authors: T and the selection's T, splits and grids are reduced (README.md)."""
 
     datasets: tuple[str, ...] = ("synthetic1_table", "synthetic2")
+    settings: tuple[str, ...] = ("authors", "text", "ours")
     results: str = "out/tab_synthetic.jsonl"
 
 
 QUICK = {
+    "settings": ("authors", "ours"),
     "select": False,
     "splits": 1,
     "iterations": 150,
