@@ -227,7 +227,7 @@ def test_explore_writes_a_page_with_titles_and_held_out_positives(home, titles, 
 
 
 def test_without_a_terminal_a_line_of_the_log_tells_the_metric_first(caplog, monkeypatch):
-    X = data.splits.hold_out(cli.fitting.jax.random.key(0), toy(), per_user=1)
+    X = data.splits.hold_out(0, toy(), per_user=1)
     monkeypatch.setattr(loop, "EVERY", 0.0)
     with caplog.at_level(logging.INFO, logger="mfauc_jax"):
         MFAUC(rank=2, solver=Alternating(2)).fit(X[0], X[1], watch=Watch(metric="ndcg@5"))
