@@ -201,18 +201,19 @@ def jobs() -> Iterator[dict[str, Any]]:
     """What is compiled: program, size, rank and topology of each record."""
     yield from _jobs("alternating", "ml-1m", 64, *SMALL)
     for name in ("recommend", "fold_in"):
-        for size in ("ml-1m", "1e6", "1e9"):
+        yield from _jobs(name, "ml-1m", 64, *SMALL)
+        for size in ("1e6", "1e9"):
             yield from _jobs(name, size, 64, SMALL[0])
     yield from _jobs("alternating", "1e8", 64, LARGE[0])
     yield from _jobs("alternating", "1e9", 64, *LARGE)
     yield from _jobs(BY_ITEMS, "1e8", 64, LARGE[0])
     yield from _jobs(BY_ITEMS, "1e9", 64, *LARGE)
     for name in ("minibatch", "dense", "blockwise"):
-        yield from _jobs(name, "ml-1m", 64, SMALL[0])
+        yield from _jobs(name, "ml-1m", 64, *SMALL)
     yield from _jobs("alternating", "1e9", 16, LARGE[0])
     yield from _jobs("blockwise", "1e9", 64, *LARGE)
-    yield from _jobs("sequential", "ml-1m", 8, SMALL[0])
-    yield from _jobs("full_batch", "ml-1m", 64, SMALL[0])
+    yield from _jobs("sequential", "ml-1m", 8, *SMALL)
+    yield from _jobs("full_batch", "ml-1m", 64, *SMALL)
     for name in ("alternating", "minibatch", "dense"):
         yield from _jobs(name, "1e6", 64, SMALL[0])
     yield from _jobs("blockwise", "1e8", 64, LARGE[0])
