@@ -236,27 +236,6 @@ def test_new_items_with_features_join_a_fitted_model():
         mf.MFAUC(rank=2).fit(tuple(zip(*LIKES, strict=True))).fold_in_items(item_features=later)
 
 
-def test_an_item_with_positives_is_solved_around_its_features():
-    """v_j minimises the joint objective over v_j: central differences in v_j vanish."""
-    _, cold, F, _ = world()
-    model = mf.MFAUC(rank=K).fit(cold[:, 2:].astype(float), item_features=F[2:])
-    more = np.zeros((M, N - 1))
-    more[:4, N - 2] = 1
-    grown = model.fold_in_items(more, item_features=F[[0]])
-    assert grown.item_features_ is not None
-    problem = grown.problem(grown.train_).with_features(grown.item_features_.features.matrix)
-    plan = exact.plan(problem.objective, problem.X, problem.weights)
-    reg = np.asarray(by_row(problem.objective.reg, M, N - 1).item)[-1]
-    prior = jnp.asarray(grown.item_features_.rows()[-1])
-
-    def joint(v):
-        V = jnp.asarray(grown.item_factors_).at[-1].set(v)
-        alone = exact.value(problem.objective._replace(reg=0.0), Factors(grown.factors_.U, V), plan)
-        return alone + 0.5 * reg * ((v - prior) ** 2).sum() / (N - 1)
-
-    assert np.allclose(jax.grad(joint)(jnp.asarray(grown.item_factors_[-1])), 0, atol=1e-7)
-
-
 def test_partial_fit_keeps_the_features():
     model = shop()
     before = model.item_factors_.copy()
