@@ -60,7 +60,7 @@ def targets(records: list[dict], dataset: str) -> list[tuple[str, float | None, 
     for found in (r["rows"] for r in records if r["dataset"] == dataset and "rows" in r):
         peer = found["implicit BPR"]
         rows += [
-            (f"{name}: {ns:.0f} ns a row, over implicit BPR's {peer:.0f}", ns / peer, 1.0)
+            (f"{name}: {ns:.0f} ns per row, over implicit BPR's {peer:.0f}", ns / peer, 1.0)
             for name, ns in found.items()
             if ns is not peer
         ]
