@@ -25,7 +25,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 import scipy.stats
 
-from experiments import flags, opponents, peers, results, style
+from experiments import cold_report, flags, opponents, peers, results
 from mfauc_jax import MFAUC, Auto, Features, data, evaluate
 from mfauc_jax._core import atomic
 from mfauc_jax.data import features, splits, synthetic
@@ -33,8 +33,6 @@ from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation import significance
 from mfauc_jax.objective import weightings
 
-DATASETS = ("generator", "book-crossing")
-SEEN = (0, 1, 2, 3, 5, 10, 20)  # positives that an item of the curve has had
 TESTED = 10  # further positives that an item of the curve must have
 
 
@@ -43,7 +41,7 @@ class Config:
     """Which data and methods."""
 
     data_dir: str = flags.option("data", "folder of the data sets")
-    datasets: tuple[str, ...] = flags.option(DATASETS, "generator, book-crossing")
+    datasets: tuple[str, ...] = flags.option(cold_report.DATASETS, "generator, book-crossing")
     methods: tuple[str, ...] = flags.option((), "rows of the table; none: all")
     kinds: tuple[str, ...] = flags.option((), "of cold, warm, curve, route; none: all")
     seeds: tuple[int, ...] = flags.option((0, 1, 2), "of the generator, the splits and the fits")
@@ -228,8 +226,8 @@ def curve(config: Config, job: dict) -> dict:
     place = np.empty(len(rows), int)  # of a positive among those of its item
     counts = np.bincount(columns, minlength=X.num_items)
     place[order] = np.arange(len(rows)) - (np.cumsum(counts) - counts)[columns[order]]
-    enough = counts[columns] >= max(SEEN) + TESTED
-    test = splits.select(held_out, enough & (place >= max(SEEN)))
+    enough = counts[columns] >= max(cold_report.SEEN) + TESTED
+    test = splits.select(held_out, enough & (place >= max(cold_report.SEEN)))
     shown = splits.select(held_out, place < job["seen"])
     train = Interactions.of(rest.to_scipy() + shown.to_scipy())
     model = MFAUC(rank=job["rank"], seed=job["seed"])
@@ -303,7 +301,10 @@ def jobs(config: Config) -> list[dict]:
             for method in ("with features", "without"):
                 made.append(own | {"kind": "warm", "method": method})
                 if dataset == "generator":
-                    made += [own | {"kind": "curve", "method": method, "seen": r} for r in SEEN]
+                    made += [
+                        own | {"kind": "curve", "method": method, "seen": r}
+                        for r in cold_report.SEEN
+                    ]
             if dataset == "generator":
                 made += [own | {"kind": "route", "method": method} for method in ROUTES]
     return [job for job in made if not config.kinds or job["kind"] in config.kinds]
@@ -335,88 +336,20 @@ def compared(config: Config) -> list[dict]:
     return results.Cells(config.results).run(todo, difference)
 
 
-def table(records: list[dict]) -> str:
-    """The records as Markdown: means over the seeds, and the paired differences."""
-    rows = [
-        "| data | method | AUC over cold items | ours − it, 95 % interval |",
-        "| --- " * 4 + "|",
-    ]
-    gaps = {
-        (r["dataset"], r["kind"], r["method"]): r["ours_minus"]
-        for r in records
-        if "ours_minus" in r
-    }
-    for dataset in DATASETS:
-        for method in METHODS:
-            own = [r["auc"] for r in _of(records, dataset, "cold") if r["method"] == method]
-            if own:
-                gap = gaps.get((dataset, "paired cold", method), {}).get("auc")
-                rows.append(f"| {dataset} | {method} | {np.mean(own):.3f} | {_shown(gap)} |")
-    rows += [
-        "",
-        "| data | warm items | without features | with − without, 95 % interval |",
-        "| --- " * 4 + "|",
-    ]
-    for dataset in DATASETS:
-        gap = gaps.get((dataset, "paired warm", "without"), {})
-        plain = [r for r in _of(records, dataset, "warm") if r["method"] == "without"]
-        for name, metric in (("AUC", "auc"), ("NDCG@10", "ndcg@10")):
-            if plain and gap:
-                mean = np.mean([r[metric] for r in plain])
-                rows.append(f"| {dataset} | {name} | {mean:.3f} | {_shown(gap[metric[:4]])} |")
-    rows += ["", "| loss, solver | AUC over cold items | by seed |", "| --- " * 3 + "|"]
-    for method in ROUTES:
-        own = [r["auc"] for r in _of(records, "generator", "route") if r["method"] == method]
-        if own:
-            each = ", ".join(f"{auc:.3f}" for auc in own)
-            rows.append(f"| {method} | {np.mean(own):.3f} | {each} |")
-    return "\n".join(rows) + "\n"
-
-
-def _of(records: list[dict], dataset: str, kind: str) -> list[dict]:
-    return [r for r in records if r["dataset"] == dataset and r["kind"] == kind]
-
-
-def _shown(gap: list[float] | None) -> str:
-    return "" if gap is None else f"{gap[0]:+.4f} [{gap[1]:+.4f}, {gap[2]:+.4f}]"
-
-
-def draw(records: list[dict], out: str) -> list[pathlib.Path]:
-    """AUC of items against the number of positives that they have had, with and without features."""
-    figure, axes = style.panels(1, width=5.5, height=3.4)
-    ax = axes[0][0]
-    for place, method in enumerate(("with features", "without")):
-        own = [r for r in _of(records, "generator", "curve") if r["method"] == method]
-        means = [np.mean([r["auc"] for r in own if r["seen"] == seen]) for seen in SEEN]
-        ax.plot(
-            range(len(SEEN)),
-            means,
-            style.MARKERS[place] + "-",
-            color=style.COLOURS[place],
-            label=f"{method} of items" if place == 0 else "without features",
-        )
-    ax.set_xticks(range(len(SEEN)), list(map(str, SEEN)))
-    ax.set_xlabel("positives that the item has had in training")
-    ax.set_ylabel("AUC over these items")
-    ax.grid(axis="y", alpha=0.3)
-    ax.legend()
-    return style.save(figure, out, "bench_cold")
-
-
 def main(config: Config) -> int:
     """Run, print, and judge: 1 if ours is not above an opponent on cold items, or is below itself on warm ones."""
     if config.table or config.picture:
         records = results.read(config.results)
         if config.table:
-            atomic.write_text(config.table, table(records))
+            atomic.write_text(config.table, cold_report.table(records))
         if config.picture:
-            print(*draw(records, config.picture))
+            print(*cold_report.draw(records, config.picture))
         return 0
     records = results.Cells(config.results).run(
         jobs(config), lambda job: WORK[job["kind"]](config, job)
     )
     gaps = compared(config) if not config.methods and not config.kinds else []
-    print(table(records + gaps))
+    print(cold_report.table(records + gaps))
     missed = [
         f"MISSED {r['dataset']}, {r['kind']}: {r['method']}: {r['ours_minus']}"
         for r in gaps
