@@ -49,6 +49,8 @@ JOB = {  # what a cell of each kind is known by
         "model",
         "grid",
         "iterations",
+        "num_users",
+        "first_rank",
         "positives",
         "folds",
     ),

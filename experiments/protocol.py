@@ -5,9 +5,13 @@ positives of every user. Hyper-parameters are chosen once per data set, as the a
 training positives of its first split, by random hold-outs of three per user:
 
 - `authors`: MFAUC by their two stages (`selection.authors_rule`), the others by F1@5.
-- `text`: the same two stages over the grids of the paper's text, and three folds in place of hold-outs.
+- `text`: the same two stages over the grids of the paper's text with its T, and three folds in place of hold-outs.
 - `ours`: MFAUC's λ and where to stop by F1@5 among the points whose AUC is within .001 of the best;
   the others by F1@5.
+- `parallel`: chooses nothing; its rows take what `ours` chose for them, as the paper fits in parallel what it has
+  selected in one process.
+
+Algorithm 1 (`authors`, `text`) does not run on the data sets with more than LARGE positives.
 
 The constants of `MFAUC()` were chosen on splits 0 to 4 of these data, so its rows, tuned or not, have splits from
 FIRST_UNSEEN on, on which nothing was chosen.
@@ -25,7 +29,7 @@ import jax
 import numpy as np
 
 from experiments import flags, methods, paper, results, together
-from experiments.methods import ITERATIONS, RATE, REG, Method
+from experiments.methods import ITERATIONS, RATE, REG, USERS, Method
 from mfauc_jax import MFAUC, Minibatch, data
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data import splits, synthetic
@@ -44,7 +48,7 @@ BEYOND = ("MFAUC", "MFAUC tuned", "BPR", "Popularity", "WARP", "CLiMF", "Item-fa
 ROWS = (*methods.AUTHORS, *BEYOND)
 DEFAULTS = ("MFAUC", "MFAUC tuned")  # rows whose constants were chosen on the first splits
 FIRST_UNSEEN = 100  # the first split of those rows
-TEXT_FOLDS = 3
+TEXT_FOLDS, TEXT_ITERATIONS = 3, 500
 TEXT_ALPHAS, TEXT_LAMBDAS = (tuple(2.0**-a for a in range(1, 9)), tuple(2.0**-a for a in range(11)))
 SKIPPED_IF_LARGE = ("MFAUC tuned", "CLiMF", "Item-factor AUC")  # beyond the paper, and slow there
 
@@ -59,14 +63,14 @@ class Config:
     methods: tuple[str, ...] = flags.option(("all",), "rows of the table, or all")
     rank: int = flags.option(8, "k")
     splits: int = 5
-    iterations: int = flags.option(500, "T, authors; theirs is 2000 at most")
+    iterations: int = flags.option(2000, "T, authors")
     select: bool = flags.option(True, "choose hyper-parameters; no: take each method's defaults")
-    select_splits: int = flags.option(2, "hold-outs of three per user, authors; 1 for ours")
-    select_iterations: int = flags.option(
-        150, "T of each fit while selecting, authors; theirs is 1000"
-    )
+    select_splits: int = flags.option(3, "hold-outs of three per user, authors; 1 for ours")
+    first_rank: int = flags.option(64, "k while α is selected, authors")
+    select_iterations: int = flags.option(1000, "T of each fit while selecting, authors")
     alphas: tuple[float, ...] = tuple(2.0**-a for a in range(1, 8))
     lambdas: tuple[float, ...] = tuple(2.0**-a for a in range(10))
+    num_users: int = flags.option(30, "κ_W, authors and text")
     stops: tuple[int, ...] = flags.option((30, 80), "T tried, ours, minibatch")
     large_splits: int = 2
     large_select: int = flags.option(
@@ -101,17 +105,22 @@ def main(config: Config) -> int:
 def _compare(config: Config, cells: results.Cells, dataset: str, setting: str) -> list[dict]:
     """Every selection, then every fit with what was selected."""
     large = is_large(dataset, config.data_dir)
+    if large and setting in methods.SEQUENTIAL:
+        return []
     rows = chosen(config, dataset, setting, large)
     hyper = {name: dict(method.default) for name, method in rows.items()}
     found, read = [], functools.partial(load, dataset, config.data_dir)
     if config.select:
+        by = "ours" if setting == "parallel" else setting
+        selected = {name: methods.get(name, by) for name in rows}
         jobs = [
-            _select_job(config, dataset, setting, name, method, large)
-            for name, method in rows.items()
+            _select_job(config, dataset, by, name, method, large)
+            for name, method in selected.items()
             if (method.large if large else method.grid)
         ]
         found = cells.run(jobs, lambda job: _select(read(), job))
         hyper |= {record["method"]: record["hyper"] for record in found}
+        found = found if by == setting else []  # they are the records of another setting
     jobs = [
         _fit_job(config, dataset, setting, name, method, hyper[name], seed)
         for name, method in rows.items()
@@ -173,10 +182,11 @@ def _select_job(
     grid = {k: list(v) for k, v in (method.large if large else method.grid).items()}
     if method.model is not None and setting in methods.SEQUENTIAL:
         grid = {RATE: list(config.alphas), REG: list(config.lambdas)}
-        job["iterations"] = config.select_iterations
+        job |= {"iterations": config.select_iterations, "num_users": config.num_users}
+        job["first_rank"] = config.first_rank
         if setting == "text":
             grid = {RATE: list(TEXT_ALPHAS), REG: list(TEXT_LAMBDAS)}
-            job["folds"] = TEXT_FOLDS
+            job |= {"folds": TEXT_FOLDS, "iterations": TEXT_ITERATIONS, "first_rank": config.rank}
     elif method.model is not None and isinstance(method.model.chosen_solver, Minibatch):
         grid[ITERATIONS] = list(config.large_stops if large else config.stops)
         if large and config.large_select:
@@ -198,7 +208,8 @@ def _fit_job(config, dataset, setting, name, method, hyper, seed) -> dict[str, A
         "model": _objects(method),
     }
     if method.model is not None and setting in methods.SEQUENTIAL:
-        job["hyper"] = {**hyper, ITERATIONS: config.iterations}
+        iterations = TEXT_ITERATIONS if setting == "text" else config.iterations
+        job["hyper"] = {**hyper, ITERATIONS: iterations, USERS: config.num_users}
     return job
 
 
@@ -226,12 +237,12 @@ def _select(X: Interactions, job: dict) -> dict[str, Any]:
     if job["setting"] in methods.SEQUENTIAL:
         best = selection.authors_rule(
             key,
-            model.with_params(**{ITERATIONS: job["iterations"]}),
+            model.with_params(**{ITERATIONS: job["iterations"], USERS: job["num_users"]}),
             train,
             learning_rates=job["grid"][RATE],
             regs=job["grid"][REG],
             ranks=(job["rank"],),
-            first_rank=job["rank"],
+            first_rank=job["first_rank"],
             splits=job["splits"],
             folds=job.get("folds"),
             progress=False,

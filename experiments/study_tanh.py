@@ -67,7 +67,7 @@ class Config:
     datasets: tuple[str, ...] = ("synthetic1_table", "synthetic2")
     rhos: tuple[float, ...] = flags.option(methods.RHOS, "values of ρ, the slope of tanh")
     seeds: int = flags.option(1, "splits, from 0 on")
-    iterations: int = flags.option(500, "T")
+    iterations: int = flags.option(2000, "T")
     rank: int = 8
     hyper: str = flags.option("experiments/results/tab_synthetic.jsonl", "where α and λ are from")
     results: str = "out/study_tanh.jsonl"

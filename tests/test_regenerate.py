@@ -166,8 +166,53 @@ def test_selection_sees_training_positives_only_and_its_choice_is_in_the_fit(
     test = protocol._split(tiny(None), 0).test.to_scipy()
     assert not seen[0].to_scipy().multiply(test).nnz and seen[0].nnz + test.nnz == tiny(None).nnz
     theirs = {"penalty__reg": 0.5, "solver__learning_rate": 0.1, "solver__iterations": 9}
+    theirs |= {"solver__num_users": 30}
     mine = {"penalty__reg": 0.5, "solver__iterations": 7}
     assert [f["hyper"] for f in fits] == [theirs if setting == "authors" else mine] * 2
+
+
+def test_the_parallel_rows_fit_in_blocks_what_ours_selected(tmp_path, monkeypatch):
+    """Kills: a selection of its own, λ from the defaults, the selection reported twice, minibatches in its place."""
+    asked, fitted = [], []
+
+    def choose(X, job):
+        asked.append(job)
+        return {"hyper": {"penalty__reg": 0.75, "solver__iterations": 3}, "scores": []}
+
+    monkeypatch.setattr(protocol, "_select", choose)
+    monkeypatch.setattr(
+        together, "fit", lambda *args: pytest.fail("Algorithm 1 does not run in this setting")
+    )
+    monkeypatch.setattr(
+        protocol, "_ranked", lambda found, part, job: fitted.append(job) or {"metrics": {}}
+    )
+    config = tab_synthetic.Config(
+        **tab_synthetic.QUICK
+        | {
+            "select": True,
+            "methods": ("Popularity", "MFAUC hinge", "MFAUC square"),
+            "settings": ("ours", "parallel"),
+            "splits": 1,
+            "results": str(tmp_path / "t.jsonl"),
+        }
+    )
+    monkeypatch.setattr(protocol, "DEFAULTS", ())
+    records = protocol.run(config)
+    assert len(asked) == 2 and {job["setting"] for job in asked} == {"ours"}
+    in_blocks = [r for r in records if r["setting"] == "parallel"]
+    assert [(r["kind"], r["method"]) for r in in_blocks] == [("fit", "MFAUC hinge")]
+    assert in_blocks[0]["hyper"] == {"penalty__reg": 0.75, "solver__iterations": 3}
+    assert in_blocks[0]["model"]["solver"]["name"] == "blockwise"
+    assert len(fitted) == 4
+
+
+def test_algorithm_1_is_not_run_on_large_data(tmp_path, monkeypatch):
+    monkeypatch.setattr(protocol, "is_large", lambda dataset, folder: True)
+    config = tab_synthetic.Config(
+        **tab_synthetic.QUICK
+        | {"settings": ("authors", "text"), "results": str(tmp_path / "t.jsonl")}
+    )
+    assert protocol.run(config) == []
 
 
 def test_an_alpha_that_one_split_does_not_stand_is_halved(monkeypatch):
