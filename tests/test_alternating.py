@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from toys import matrices, quiet, random_factors
 
-from mfauc_jax import Alternating, Problem
+from mfauc_jax import MFAUC, Alternating, Problem
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.data import ragged
 from mfauc_jax.objective import equation, exact, weightings
 from mfauc_jax.objective.penalties import Reg
 from mfauc_jax.objective.weights import Weights
-from mfauc_jax.solvers import base, sweeps
+from mfauc_jax.solvers import alternating, base, sweeps
 
 RNG = np.random.default_rng(0)
 DENSE = RNG.random((12, 15)) < 0.35
@@ -147,3 +147,16 @@ def test_float32_goes_where_float64_goes():
         assert last.U.dtype == cast(AT).U.dtype
         ends.append(float(exact.value(cast(objective), last, cast(plan))))
     assert ends[1] == pytest.approx(ends[0], rel=1e-4)
+
+
+def test_idle_cores_are_mentioned_once_and_not_where_the_user_chose(monkeypatch, caplog):
+    """Kills: silence, a line per fit of a search, advice to somebody who set the devices."""
+    monkeypatch.setattr(alternating, "PER_DEVICE", 1)
+    monkeypatch.setattr(alternating.cores, "count", lambda: 1000)
+    alternating._say_idle.cache_clear()
+    with caplog.at_level("INFO", "mfauc_jax"):
+        MFAUC(rank=2, solver=Alternating(1, devices=1)).fit(X, progress=False)
+        assert "cores" not in caplog.text
+        for seed in range(2):
+            MFAUC(rank=2, seed=seed).fit(X, progress=False)
+    assert caplog.text.count("call mfauc_jax.use_cores()") == 1

@@ -10,6 +10,7 @@ carry along; then a pass over the users gathers V for its duration, and ends wit
 """
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -112,11 +113,7 @@ class Alternating(base.Solver):
         wanted = min(cores.count() // jax.process_count(), X.nnz // PER_DEVICE)
         used = jax.local_device_count()
         if self.devices is None and jax.default_backend() == "cpu" and used < wanted:
-            LOG.info(
-                "this fit uses %d of %d cores: call mfauc_jax.use_cores() before any array exists",
-                used,
-                wanted,
-            )
+            _say_idle(used, wanted)
 
     def prepare(self, problem: Problem) -> Data:
         """The rows in tiles, with the weights that a sweep reads; a dislike has g = 0 and b = −(c − 1) b_q."""
@@ -209,3 +206,13 @@ class Alternating(base.Solver):
 def _by_row(place: Callable[[Any], Any], values: Any) -> Any:
     """`values` of the rows on their devices; one number for all rows stays as it is."""
     return place(values) if np.ndim(values) else values
+
+
+@functools.cache
+def _say_idle(used: int, wanted: int) -> None:
+    """Once per process: a search fits many times."""
+    LOG.info(
+        "this fit uses %d of %d cores: call mfauc_jax.use_cores() before any array exists",
+        used,
+        wanted,
+    )
