@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments import paper
+from experiments import methods, paper
 from experiments.claims_figures import same_objective, sizes
 from experiments.evidence import (
     LEVEL,
@@ -166,7 +166,8 @@ def ranking_on_flixster(records: Records) -> list[Part]:
 )
 def ranking_on_movielens(records: Records) -> list[Part]:
     return [
-        records.gain("ml-100k", "ours", f"MFAUC {loss}", "WRMF", column)
+        records.gain("ml-100k", setting, f"MFAUC {loss}", "WRMF", column)
+        for setting in ("ours", "authors")
         for loss in ("hinge", "logistic")
         for column in ("precision@1", *TOP)
     ]
@@ -180,7 +181,8 @@ def ranking_on_movielens(records: Records) -> list[Part]:
 )
 def all_losses_beat_wrmf(records: Records) -> list[Part]:
     return [
-        records.gain("ml-100k", "ours", method, "WRMF", column)
+        records.gain("ml-100k", setting, method, "WRMF", column)
+        for setting in ("ours", "authors")
         for method in paper.TABLE_4["ml-100k"]
         if method.startswith("MFAUC")
         for column in TOP
@@ -326,9 +328,16 @@ def blocks_speed_up(records: Records) -> list[Part]:
     "Sec. 6, ¶2",
     "keeping the quality of the objective relative to single process optimisation",
     VERIFIED,
+    "θ on the synthetic data, and the AUC of Table 4's rows fitted in 8 × 8 blocks beside minibatches with the same λ; "
+    "“keeping” is read as within .01.",
 )
 def blocks_keep_quality(records: Records) -> list[Part]:
-    return same_objective(records)
+    return same_objective(records) + [
+        records.gain(dataset, "parallel", method, method, "auc", ">", -0.01, in_setting="ours")
+        for dataset in ("ml-100k", "epinions", "book-crossing")
+        for method in methods.PARALLEL
+        if method in paper.TABLE_4[dataset]
+    ]
 
 
 @claim(

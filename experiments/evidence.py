@@ -169,15 +169,19 @@ class Records:
         relation: str = ">",
         bound: float = 0.0,
         level: float = LEVEL,
+        in_setting: str | None = None,
     ) -> Part:
-        """`method` minus `over` on the same splits.
+        """`method` minus `over` on the same splits; `over` is of the same setting unless `in_setting` is given.
 
         With fewer than three splits the interval is from the users' standard errors, as if independent.
         """
-        mine, theirs = (self.scores(dataset, setting, m, column) for m in (method, over))
+        mine = self.scores(dataset, setting, method, column)
+        theirs = self.scores(dataset, in_setting or setting, over, column)
         seeds = sorted(mine.keys() & theirs.keys())
         short = column.replace("precision", "p").replace("auc", "AUC")
         what = f"{dataset}, {setting}, {short}: {method} − {over}"
+        if in_setting:
+            what = f"{dataset}, {short}, {method}: {setting} − {in_setting}"
         differences = [mine[s][0] - theirs[s][0] for s in seeds]
         if len(seeds) >= 3:
             return mean(what, differences, relation, bound, level)
