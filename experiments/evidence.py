@@ -144,10 +144,10 @@ class Records:
         return self._experiments[name]["found"]
 
     def scores(
-        self, dataset: str, setting: str, method: str, column: str
+        self, dataset: str, setting: str, method: str, column: str, name: str = ""
     ) -> dict[int, tuple[float, float]]:
-        """A table's (mean over users, its standard error) by split."""
-        name = "tab_synthetic" if dataset.startswith("synthetic") else "tab_real"
+        """A table's (mean over users, its standard error) by split; of the table with the data set unless named."""
+        name = name or ("tab_synthetic" if dataset.startswith("synthetic") else "tab_real")
         fits = [r for r in self.of(name) if r.get("kind") == "fit"]
         fits = results.latest(fits, ("dataset", "setting", "method", "seed"))
         found = {

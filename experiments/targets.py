@@ -17,9 +17,13 @@ FARTHER = (
 )
 PATH = "all observed values are 1, so where one stops on the path is what ranks"
 GONE = f"{PATH}; the authors' final code does not give the printed row either"
-LONG = (
-    "α = ½, the largest tried, wins a selection of 150 iterations (the authors' had 1000), and its "
-    "noise costs precision: the exact minimiser is nearer (README.md)"
+RANK = (
+    "k is 64 here; with 32, which the paper could choose, the AUC is the printed one, and the precisions are above "
+    "the printed ones (study_rank)"
+)
+ROUTE = (
+    "80 iterations of minibatches stop short of the minimum: on Synthetic1 L-BFGS on the same θ with the same λ "
+    "is within .02 of the printed row (study_route)"
 )
 FOLDS = (
     "three folds leave out a third of the positives, and as large a λ as in the setting authors or a larger one wins "
@@ -95,20 +99,22 @@ def why(row: Row) -> str:
         return NEARER if float(row.method.partition("ρ=")[2]) <= 1 else FARTHER
     if row.method == "SoftImpute":
         return GONE if row.dataset == "synthetic1_table" else PATH
+    if (row.dataset, row.setting, row.method) == ("ml-100k", "authors", "WRMF"):
+        return RANK
     if beyond == ["auc"]:
         return "AUC only: exact here, one random negative in the paper (± .005)"
-    if row.setting == "authors" and row.method == "MFAUC logistic":
-        return LONG
     if row.setting == "authors":
         draw = (
             "another draw of the matrix and other splits"
             if row.dataset == "synthetic1_table"
             else "other splits"
         )
-        return f"{draw}; one selection on a reduced grid"
+        return f"{draw}; one selection"
     if row.method == "WRMF":
         return "α is tuned, too; the paper has α = 1"
     better = all(row.ours[c] > row.paper[c] for c in beyond)
+    if (row.dataset, row.method, better) == ("synthetic1_table", "MFAUC hinge", False):
+        return ROUTE
     return (
         "better optimised: the paper's SGD “would not converge adequately for many parameter sets”"
         if better
