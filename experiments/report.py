@@ -236,6 +236,11 @@ def _timings(records: list[dict]) -> list[Section]:
             f"device: {', '.join(speeds)}. Modelled: the critical path from the time of each block by itself, the rest "
             "of an iteration undivided, the network free."
         )
+        if any(r["times_one"] > r["devices"] for r in fig_timings.speed_ups(records)):
+            text.append(
+                "More times than there are devices: in some processes XLA's threads slow the small steps of one device "
+                "(docs/threads.md), and this was one. `bench_parallel` has the comparison with one thread."
+            )
     head = [
         "data",
         "blocks",
