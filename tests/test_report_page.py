@@ -48,7 +48,7 @@ def test_the_committed_report_begins_with_verdicts_and_ends_with_commits():
     page = (RESULTS / "report.html").read_text()
     assert page.index("<nav>") < page.index("<h1>") < page.index("judged</h2>")
     assert not re.search(r'(src|href)="(?!data:|#|https://arxiv\.org/)', page)  # needs nothing else
-    assert (RESULTS / "tab_real.tex").read_text().count("\\begin{tabular}") == 3
+    assert (RESULTS / "tab_real.tex").read_text().count("\\begin{tabular}") == 7
 
 
 def test_an_empty_folder_says_so(tmp_path):
