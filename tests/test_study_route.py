@@ -40,7 +40,8 @@ def test_a_row_is_fitted_again_by_l_bfgs_with_its_own_penalty(tmp_path, monkeypa
     (record,) = study_route.run(config)
     ((model, positives),) = fitted
     assert isinstance(model.chosen_solver, FullBatch) and model.penalty.reg == 0.5
-    assert model.loss == methods.get("MFAUC hinge").model.loss and model.rank == 8
+    row = methods.get("MFAUC hinge").model
+    assert row is not None and model.loss == row.loss and model.rank == 8
     assert positives == protocol._split(protocol.load("synthetic2", ""), 0).train.nnz
     assert record["ours"] == columns(0.2) and record["metrics"] == columns(0.3)
     assert (
