@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -285,3 +285,18 @@ def judged(
     write(config.results, config, records)
     draw(records)
     return 0 if all(map(met, records)) else 1
+
+
+def the(records: Iterable[dict], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The latest record that has these values."""
+    fitting = [r for r in records if all(r.get(k) == v for k, v in wanted.items())]
+    if not fitting:
+        raise LookupError(f"no record of {dict(wanted)}: run the experiment that makes it first")
+    return fitting[-1]
+
+
+def tell(config: Any, records: Iterable[dict], draw: Callable[[list[dict]], str]) -> int:
+    """What the command of a study does at its end: keep the records, print their table."""
+    write(config.results, config, records)
+    print(draw(read(config.results)))
+    return 0

@@ -7,7 +7,6 @@ with the same λ is minimised by L-BFGS over all pairs, from the same start, on 
 """
 
 import dataclasses
-import sys
 from typing import Any
 
 import numpy as np
@@ -38,16 +37,10 @@ def run(config: Config) -> list[dict]:
         for method in config.methods
         for seed in range(config.splits)
     ]
-    return [job | _fit(config, job, ours(known, job)) for job in jobs]
-
-
-def ours(known: list[dict], job: dict) -> dict[str, Any]:
-    """The record of the row that is fitted again."""
-    wanted = {"kind": "fit", "setting": "ours", **job}
-    fitting = [r for r in known if all(r.get(k) == v for k, v in wanted.items())]
-    if not fitting:
-        raise LookupError(f"no record of {wanted}: run experiments.tab_synthetic first")
-    return fitting[-1]
+    return [
+        job | _fit(config, job, results.the(known, {"kind": "fit", "setting": "ours", **job}))
+        for job in jobs
+    ]
 
 
 def _fit(config: Config, job: dict, row: dict) -> dict[str, Any]:
@@ -78,12 +71,5 @@ def draw(records: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def main(config: Config) -> int:
-    """Run and print."""
-    results.write(config.results, config, run(config))
-    sys.stdout.write(draw(results.read(config.results)) + "\n")
-    return 0
-
-
 if __name__ == "__main__":
-    flags.run(Config, main)
+    flags.run(Config, lambda config: results.tell(config, run(config), draw))

@@ -12,8 +12,6 @@ both gradients; the printed row and ours stand beside it.
 """
 
 import dataclasses
-import sys
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -88,7 +86,10 @@ def run(config: Config) -> list[dict]:
         X = protocol.load(dataset, "")
         for seed in range(config.seeds):
             part = protocol._split(X, seed)
-            rows = [_ours(known, dataset, rho, seed) for rho in config.rhos]
+            job = {"kind": "fit", "dataset": dataset, "setting": "authors", "seed": seed}
+            rows = [
+                results.the(known, job | {"method": f"MFAUC tanh ρ={rho}"}) for rho in config.rhos
+            ]
             models = []
             for rho, row in zip(config.rhos, rows, strict=True):
                 hyper = {**row["hyper"], methods.ITERATIONS: config.iterations}
@@ -100,15 +101,6 @@ def run(config: Config) -> list[dict]:
                 job = {"dataset": dataset, "rho": rho, "seed": seed, "hyper": row["hyper"]}
                 found.append(job | {"metrics": metrics, "ours": row["metrics"]})
     return found
-
-
-def _ours(known: list[dict], dataset: str, rho: float, seed: int) -> dict[str, Any]:
-    job = {"dataset": dataset, "setting": "authors", "method": f"MFAUC tanh ρ={rho}"}
-    job |= {"kind": "fit", "seed": seed}
-    fitting = [r for r in known if all(r.get(k) == v for k, v in job.items())]
-    if not fitting:
-        raise LookupError(f"no record of {job}: run experiments.tab_synthetic first")
-    return fitting[-1]
 
 
 def distance(metrics: dict[str, dict], dataset: str, rho: float) -> float:
@@ -132,12 +124,5 @@ def draw(records: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def main(config: Config) -> int:
-    """Run and print."""
-    results.write(config.results, config, run(config))
-    sys.stdout.write(draw(results.read(config.results)) + "\n")
-    return 0
-
-
 if __name__ == "__main__":
-    flags.run(Config, main)
+    flags.run(Config, lambda config: results.tell(config, run(config), draw))
