@@ -56,7 +56,9 @@ def write(folder: str | pathlib.Path, failed: Sequence[str] = ()) -> list[pathli
     ]
     made_by = results.commits(r for own in records.values() for r in own)
     if made_by:
-        intro.append(f"The records are of commit{'s' * (',' in made_by)} {made_by}.")
+        intro.append(
+            f"The records of the figures and tables are of commit{'s' * (',' in made_by)} {made_by}."
+        )
     if failed:
         intro.append(f"Failed in this run, and not in this report: {', '.join(failed)}.")
     first = Section("AUC Optimisation and Collaborative Filtering, regenerated", intro)
