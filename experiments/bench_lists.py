@@ -22,7 +22,17 @@ import jax
 import numpy as np
 
 from experiments import flags, measure, results
-from mfauc_jax import MFAUC, Auto, Gaussian, Interactions, UnitRows, Weights, data, evaluate
+from mfauc_jax import (
+    MFAUC,
+    Auto,
+    Gaussian,
+    Interactions,
+    LeastSquares,
+    UnitRows,
+    Weights,
+    data,
+    evaluate,
+)
 from mfauc_jax._core import atomic
 from mfauc_jax.objective.losses import Exponential
 from mfauc_jax.objective.weightings import Log
@@ -42,6 +52,7 @@ MEMBERS = {
         weighting=Log(),
         weights=Weights(tau=0.2, tau_neg=0.0, user_power=1.0),  # unit rows lack popularity: τ > 0
         penalty=UnitRows(),
+        start=LeastSquares(),
     ),
 }
 

@@ -62,22 +62,32 @@ NAMES = ("irspack iALS", *RANGES, "EASE")
 
 def tuned(name: str, X: Interactions, budget: int, rank: int, seed: int, criterion: str) -> Tuned:
     """The opponent, tuned by `budget` fits on a part of X and fitted to all of X."""
-    if name == "irspack iALS":
-        return _irspack(X, budget, rank, seed)
     begun, split = time.perf_counter(), tuning.held_out_part(X, seed)
-    if name == "EASE":
-        return _ease(X, split, budget, criterion, seed)
-    fit, ranges = RANGES[name]
-    judge = tuning.judge_of(split, criterion, seed)
+    if name == "irspack iALS":
+        best = _irspack_search(split, budget, rank, seed)
+    elif name == "EASE":
+        best = _ease_search(X, split, budget, criterion, seed)
+    else:
+        fit, ranges = RANGES[name]
+        judge = tuning.judge_of(split, criterion, seed)
 
-    def worth(**setting: float) -> float:
-        return float(np.nanmean(judge(fit(split.train, rank, seed, **setting))))
+        def worth(**setting: float) -> float:
+            return float(np.nanmean(judge(fit(split.train, rank, seed, **setting))))
 
-    best = searched(worth, ranges, budget, seed)
+        best = searched(worth, ranges, budget, seed)
     chosen = time.perf_counter()
-    factors = fit(X, rank, seed, **best)
-    jax.block_until_ready(factors)
-    return Tuned(factors, None, best, (chosen - begun, time.perf_counter() - chosen))
+    factors, weights = jax.block_until_ready(fitted(name, X, rank, seed, best))
+    return Tuned(factors, weights, best, (chosen - begun, time.perf_counter() - chosen))
+
+
+def fitted(
+    name: str, X: Interactions, rank: int, seed: int, settings: dict[str, Any]
+) -> tuple[Factors | None, np.ndarray | None]:
+    """The opponent with these settings, fitted to X: factors, or B of EASE."""
+    if name == "EASE":
+        return None, ease(X, **settings)
+    fit = _irspack if name == "irspack iALS" else RANGES[name][0]
+    return fit(X, rank, seed, **settings), None
 
 
 def searched(worth: Callable[..., float], ranges: dict[str, Range], budget: int, seed: int) -> dict:
@@ -98,13 +108,12 @@ def searched(worth: Callable[..., float], ranges: dict[str, Range], budget: int,
     return study.best_params
 
 
-def _irspack(X: Interactions, budget: int, rank: int, seed: int) -> Tuned:
-    """irspack's iALS by its own search over α₀ and λ, with the same positives held out, at most 16 epochs."""
+def _irspack_search(split: Any, budget: int, rank: int, seed: int) -> dict[str, Any]:
+    """α₀, λ and the epochs (at most 16) of irspack's iALS by its own search, on the same held-out positives."""
     from irspack import Evaluator
     from irspack.recommenders import IALSRecommender
 
     logging.getLogger("irspack").setLevel(logging.ERROR)
-    begun, split = time.perf_counter(), tuning.held_out_part(X, seed)
     own: dict[str, Any] = {"n_components": rank, "n_threads": peers.THREADS}
     best, _ = IALSRecommender.tune(
         peers.rows(split.train),
@@ -113,14 +122,17 @@ def _irspack(X: Interactions, budget: int, rank: int, seed: int) -> Tuned:
         tuning_random_seed=seed,
         **own,
     )
-    chosen = time.perf_counter()
-    model = IALSRecommender(peers.rows(X), random_seed=seed, **(own | best)).learn()
+    return {k: v for k, v in best.items() if k not in own}
+
+
+def _irspack(X: Interactions, rank: int, seed: int, **settings: Any) -> Factors:
+    """irspack's iALS."""
+    from irspack.recommenders import IALSRecommender
+
+    own = {"n_components": rank, "n_threads": peers.THREADS, "random_seed": seed}
+    model = IALSRecommender(peers.rows(X), **own, **settings).learn()  # pyright: ignore
     U, V = model.get_user_embedding(), model.get_item_embedding()
-    fitted = time.perf_counter()
-    settings = {k: v for k, v in best.items() if k not in own}
-    return Tuned(
-        Factors(jnp.asarray(U), jnp.asarray(V)), None, settings, (chosen - begun, fitted - chosen)
-    )
+    return Factors(jnp.asarray(U), jnp.asarray(V))
 
 
 def ease(X: Interactions, reg: float) -> np.ndarray:
@@ -150,10 +162,13 @@ def of_item_weights(
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _ease(X: Interactions, split: Any, budget: int, criterion: str, seed: int) -> Tuned:
+def _ease_search(
+    X: Interactions, split: Any, budget: int, criterion: str, seed: int
+) -> dict[str, float]:
+    """λ of EASE, on a scale of its own, by at most 4000 judges."""
     if X.num_items > EASE_ITEMS:
         raise ValueError(f"EASE inverts an n × n matrix: {X.num_items} items are too many")
-    begun, tries = time.perf_counter(), min(budget, 16 if X.num_items < 5000 else 5)
+    tries = min(budget, 16 if X.num_items < 5000 else 5)
     judges = splits.generator(seed).permutation(np.flatnonzero(split.test.on_host()[2]))[:4000]
     seen, wanted = split.train.take(judges), split.test.take(judges)
     size = formulas.parse(criterion)[1] or 1
@@ -162,7 +177,4 @@ def _ease(X: Interactions, split: Any, budget: int, criterion: str, seed: int) -
         found = of_item_weights(ease(split.train, reg), seen, wanted, (size,))
         return float(np.nanmean(found[criterion]))
 
-    best = float(max(np.geomspace(20.0, 2000.0, tries), key=worth))
-    chosen = time.perf_counter()
-    B = ease(X, best)
-    return Tuned(None, B, {"reg": best}, (chosen - begun, time.perf_counter() - chosen))
+    return {"reg": float(max(np.geomspace(20.0, 2000.0, tries), key=worth))}

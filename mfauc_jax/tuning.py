@@ -5,11 +5,13 @@ a few axes of settings, and a search climbs along them from the middle, one fit 
 
 1. the first point of each member, then along each member's first axis (the strength of the penalty, the inverse
    temperature β) for as long as it gets better;
-2. along the other axes of the better member, and again along the first if that moved.
+2. along the other axes of each member, the better one first, and again along the first if that moved; a member that is
+   far behind is left out.
 
-A fit of softmax is judged every `EVERY` iterations. It goes on while it gains more than `GAIN`, and past `RACE`
-iterations only if it is ahead of the best fit of its member at the same age. So most fits are short. If the winner
-still gained at its last iteration, one more fit, not counted, goes on up to `LONGEST` and finds how many it needs.
+A fit of softmax begins at the minimum of the square loss and takes `SHORT` iterations, which is enough to compare
+settings. If the best of them is ahead, or behind by less than `CLOSE`, one more fit with its settings, not counted,
+goes on for as long as it gains and finds how many iterations it needs: it is judged every `EVERY` iterations, and ends
+when two judgements in a row gain less than `GAIN`.
 
 The first trial is `MFAUC()`, and another is chosen only if it is better beyond chance: its paired interval over the
 users who judge, at 95 % for all trials together (Bonferroni), must lie above zero. Otherwise the winner of many trials
@@ -36,7 +38,7 @@ from mfauc_jax.objective.losses import Exponential
 from mfauc_jax.objective.penalties import UnitRows
 from mfauc_jax.objective.weightings import Log
 from mfauc_jax.objective.weights import Weights
-from mfauc_jax.solvers import Dense
+from mfauc_jax.solvers import Dense, LeastSquares
 from mfauc_jax.training.climbing import Member, Search, Trial
 
 BUDGET = 16  # fits, unless the caller says otherwise
@@ -44,9 +46,10 @@ CRITERION = "ndcg@20"
 FOLDS = 10  # one positive in so many is held out, per user
 JUDGES = 10_000  # at most so many users judge a fit
 USERS = 50_000  # at most so many users are in the fits that are compared
-EVERY = 5  # iterations of softmax between two judgements
-RACE = 15  # from this iteration on a fit must be ahead of the best at the same age
+SHORT = 10  # iterations of softmax while settings are compared
+CLOSE = 0.05  # a softmax behind by less than this share is given its longer fit
 LONGEST = 90  # iterations of softmax at most
+EVERY = 5  # iterations of softmax between two judgements
 GAIN = 0.003  # a fit ends when two judgements in a row raise its metric by less than this share
 LOG = logging.getLogger(__name__)
 
@@ -60,11 +63,12 @@ def members(rank: int | Sequence[int] = 64, seed: int = 0) -> list[Member]:
     square = MFAUC(rank=ranks[0], seed=seed)
     softmax = MFAUC(
         rank=ranks[0],
-        loss=Exponential(beta=5.0),
+        loss=Exponential(beta=7.0),
         weighting=Log(),
         weights=Weights(tau=0.15, tau_neg=0.0, user_power=1.0),  # unit rows lack popularity: τ > 0
         penalty=UnitRows(),
-        solver=Dense(iterations=30),
+        solver=Dense(iterations=SHORT),
+        start=LeastSquares(),
         seed=seed,
     )
     square_axes = {
@@ -170,12 +174,13 @@ def tune(
 
         search = Search(list(known.values()), fit, budget)
         search.run()
+        top = max(trial.metric for trial in search.trials)
+        short, metric = search.leader(known["softmax"])
+        if short is not None and metric > (1 - CLOSE) * top:
+            longer = known["softmax"].model.with_params(solver__iterations=LONGEST)
+            member = dataclasses.replace(known["softmax"], model=longer)
+            search.add(_fit(train, judge, member, short.params))
         best = max(search.trials, key=lambda trial: trial.metric)
-        last = best.iterations == known[best.member].model.chosen_solver.iterations
-        if best.member == "softmax" and last:
-            longer = known[best.member].model.with_params(solver__iterations=LONGEST)
-            member = dataclasses.replace(known[best.member], model=longer)
-            best = search.add(_fit(train, judge, member, best.params, None))
     first, trials = search.trials[0], search.trials
     chance = 0.05 / max(len(trials) - 1, 1)
     gap = significance.paired(best.values, first.values, 1 - chance)
@@ -224,9 +229,8 @@ def _fit(
     judge: Callable[[Factors], np.ndarray],
     member: Member,
     params: dict[str, Any],
-    leader: Trial | None,
 ) -> Trial:
-    """Fit one point; a fit of many iterations ends early when it gains little or falls behind the leader."""
+    """Fit one point; a fit of many iterations ends early when it gains little."""
     model = member.model.with_params(**params)
     last = model.chosen_solver.iterations
     every = EVERY if isinstance(model.chosen_solver, Dense) else last
@@ -243,11 +247,7 @@ def _fit(
         if best[2] is None or mean > best[0]:
             best[:] = mean, iteration, values
         before = curve.get(iteration - 2 * every)
-        if before is not None and mean < (1 + GAIN) * before:
-            return True
-        return bool(
-            leader and iteration >= RACE and mean < leader.curve.get(iteration, leader.metric)
-        )
+        return before is not None and mean < (1 + GAIN) * before
 
     model.fit(train, callbacks=[look], progress=False)
     if model.stopped_ == "interrupted":

@@ -146,7 +146,11 @@ def test_it_comes_near_the_minimum_of_full_batch(objective, num_items):
     start = float(exact.value(objective, Factors(*map(unit_rows, AT)), plan))
     assert near - low < (0.02 if num_items is None else 0.15) * (start - low)
     if isinstance(objective.reg, Sphere):
-        for F in (*state.average, *best.average):
+        for F in (
+            *state.average,
+            *state.factors,
+            *best.average,
+        ):  # of longer rows steps are shorter
             np.testing.assert_allclose(jnp.linalg.norm(F, axis=1), 1.0, atol=1e-12)
 
 
@@ -157,8 +161,8 @@ def test_a_row_of_u_counts_iterations_and_rests_between_visits():
     ragged = quiet(matrix)
     _, state = fitted(SPHERE, Dense(batch=3), 2, ragged)
     start = random_factors(1, ragged, scale=0.7)
-    assert (np.asarray(state.factors.U[0]) == np.asarray(start.U[0])).all()
-    assert (np.asarray(state.factors.U[1:]) != np.asarray(start.U[1:])).all()
+    moved = np.abs(np.asarray(state.factors.U - unit_rows(start.U))).max(1)
+    assert moved[0] < 1e-12 and (moved[1:] > 1e-3).all()
     sums = next(leaf for leaf in jax.tree.leaves(state.extra[0]) if jnp.shape(leaf) == (M, 3))
     assert (np.asarray(sums[0]) == 0).all() and (np.asarray(sums[1:]) > 0).all()
 

@@ -7,6 +7,7 @@ from mfauc_jax.solvers.blockwise.solver import Blockwise
 from mfauc_jax.solvers.continuation import Continuation
 from mfauc_jax.solvers.dense import Dense
 from mfauc_jax.solvers.full_batch import FullBatch
+from mfauc_jax.solvers.least_squares import LeastSquares
 from mfauc_jax.solvers.minibatch import Minibatch
 from mfauc_jax.solvers.sequential import Sequential
 
@@ -20,6 +21,7 @@ __all__ = [
     "Dense",
     "FullBatch",
     "Gaussian",
+    "LeastSquares",
     "Minibatch",
     "Sequential",
     "Solver",

@@ -124,9 +124,8 @@ class Dense(replicated.Replicated, base.Solver):
         optimisers = self.optimisers(-(-usable // self.users_per_batch(usable)))
         memory = tuple(o.init(F) for o, F in zip(optimisers, factors, strict=True))
         extra = sampled_features.begun(problem.sides, factors, optimisers.V, memory)
-        mapped = _mapped(problem.objective)
-        begun = base.begin(factors, extra)._replace(average=Factors(*map(mapped, factors)))
-        return replicated.everywhere(self.mesh(problem), begun)
+        rows = Factors(*map(_mapped(problem.objective), factors))
+        return replicated.everywhere(self.mesh(problem), base.begin(rows, extra))
 
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
         """One iteration: every usable user once."""
@@ -158,8 +157,8 @@ class Dense(replicated.Replicated, base.Solver):
         factors, extra = sampled_features.closed(data.sides, own, memory, learning)
         iteration = state.iteration + 1
         mapped = _mapped(objective)
-        rows = Factors(*map(mapped, factors))
-        mean = averaging.update(self.average, state.average, rows, iteration)
+        factors = Factors(*map(mapped, factors))  # else longer rows would take shorter steps
+        mean = averaging.update(self.average, state.average, factors, iteration)
         mean = Factors(*map(mapped, mean))
         after = base.State(factors, mean, iteration, extra)
         return after, base.change(state.factors, factors)

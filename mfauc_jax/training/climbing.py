@@ -9,9 +9,8 @@ from jaxtyping import Float
 
 from mfauc_jax.solvers import Dense
 
-HOPELESS = (
-    0.8  # a member whose first fit has less than this share of the other's metric is left out
-)
+HOPELESS = 0.8  # a member whose first fit has less than this share of the best metric is left out
+BEHIND = 0.9  # and after its first axis, one whose best fit has less than this share
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,22 +46,24 @@ class Search:
     """The trials of each member by their points; a point has one place per axis."""
 
     def __init__(self, known: list[Member], fit: Callable[..., Trial], budget: int):
-        """Args: fit: (member, params, leader) → Trial, the leader being the member's best trial so far, or None."""
+        """Args: fit: (member, params) → Trial."""
         self.known, self.fit, self.budget = known, fit, budget
         self.trials: list[Trial] = []
         self.tried: dict[str, dict[tuple[int, ...], Trial]] = {m.name: {} for m in known}
 
     def run(self) -> None:
-        """Every trial that the budget allows: first axes of all members, then all axes of the best."""
+        """Every trial that the budget allows: first axes of all members, then all axes, the best member first."""
         for member in self.known:
             self.attempt(member, _middle(member))
         first = {trial.member: trial.metric for trial in self.trials}
         for member in self.known:
             if first.get(member.name, -np.inf) >= HOPELESS * max(first.values()):
                 self.climb(member, axis=0)
-        best = max(self.known, key=lambda member: self.leader(member)[1])
-        while any([self.climb(best, axis) for axis in (*range(1, len(best.axes)), 0)]):
-            pass
+        best_first = sorted(self.known, key=lambda member: -self.leader(member)[1])
+        for member in best_first:
+            if self.leader(member)[1] >= BEHIND * self.leader(best_first[0])[1]:
+                while any([self.climb(member, a) for a in (*range(1, len(member.axes)), 0)]):
+                    pass
 
     def leader(self, member: Member) -> tuple[Trial | None, float]:
         """The member's best trial so far and its metric."""
@@ -78,7 +79,7 @@ class Search:
             if not inside or len(self.trials) >= self.budget:
                 return -np.inf
             params = {name: values[p] for p, (name, values) in zip(point, axes, strict=True)}
-            tried[point] = self.add(self.fit(member, params, self.leader(member)[0]))
+            tried[point] = self.add(self.fit(member, params))
         return tried[point].metric
 
     def add(self, trial: Trial) -> Trial:
