@@ -9,7 +9,7 @@ out, test is not read, and the record has the metrics after every few iterations
 `--test` the model sees all of train. Records are cells: a finished one is read back. `--rate` measures instead how
 many flops per second an iteration of the dense solver does, of 6 m n k, and the three matrix products alone; `--alike`
 how alike the items of one user are, within and between train and test; `--table=FILE` writes what the records of
-`--test` say.
+`--test` say, and `--curves=FILE` those without it: NDCG@20 by iteration.
 """
 
 import dataclasses
@@ -73,6 +73,7 @@ class Config:
     every: int = flags.option(5, "iterations between two judgements on held-out positives")
     users: int = flags.option(8000, "at most so many users judge during a fit")
     table: str = flags.option("", "write the test records to this Markdown file, and fit nothing")
+    curves: str = flags.option("", "write the curves of the others to this file, and fit nothing")
     results: str = "results/bench_lists.jsonl"
 
 
@@ -227,6 +228,21 @@ def table(records: list[dict]) -> str:
     return "\n".join(rows) + "\n"
 
 
+def curves(records: list[dict]) -> str:
+    """The records of a held-out tenth as Markdown: NDCG@20 after some iterations, one row per model."""
+    shown = (5, 10, 20, 40, 60)
+    rows = [f"| data | start | β, τ | {' | '.join(f'{s} iterations' for s in shown)} |"]
+    rows += ["| --- " * (3 + len(shown)) + "|"]
+    for r in records:
+        if r["kind"] != "tenth" or "start" not in r["model"]:
+            continue
+        at = {s: f"{ndcg:.4f}".lstrip("0") for s, _, ndcg, _ in r["curve"]}
+        beta, tau = r["model"]["loss"].get("beta"), r["model"]["weights"]["tau"]
+        own = [r["dataset"], f"`{r['model']['start']['name']}`", f"{beta}, {tau}"]
+        rows.append(f"| {' | '.join([*own, *(at.get(s, '') for s in shown)])} |")
+    return "\n".join(rows) + "\n"
+
+
 def main(config: Config) -> None:
     """Run, and print."""
     if config.rate or config.alike:
@@ -234,6 +250,8 @@ def main(config: Config) -> None:
             print(json.dumps(speed(config, name) if config.rate else alike(config, name)))
     elif config.table:
         atomic.write_text(config.table, table(results.read(config.results)))
+    elif config.curves:
+        atomic.write_text(config.curves, curves(results.read(config.results)))
     else:
         draw(run(config))
 

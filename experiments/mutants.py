@@ -181,6 +181,22 @@ MUTANTS = (
         ("jnp.where(data.places[:, None] < 0, data.X.num_items, items)", "jnp.asarray(items)"),
     ),
     *_of(
+        "mfauc_jax/solvers/dense.py",
+        "dense::test_it_comes_near_the_minimum_of_full_batch",
+        ("factors = Factors(*map(mapped, factors))  # else", "factors = Factors(*factors)  # else"),
+    ),
+    *_of(
+        "mfauc_jax/solvers/least_squares.py",
+        "least_squares::test_it_is_the_default_model_but_for_a_per_cent_of_noise",
+        ("(0.01 * size or 1.0)", "(0.1 * size or 1.0)"),
+        ("in range(solver.iterations)", "in range(1)"),
+    ),
+    *_of(
+        "mfauc_jax/solvers/least_squares.py",
+        "least_squares::test_no_row_and_no_direction_of_it_is_zero",
+        ("(0.01 * size or 1.0)", "(0.01 * size)"),
+    ),
+    *_of(
         "mfauc_jax/solvers/features.py",
         "with_features::test_the_gradient_that_a_sweep_uses_is_that_of_the_joint_objective",
         ("self.transposed(image)]) + reg", "self.transposed(image, 2)]) + reg"),

@@ -65,6 +65,21 @@ def test_the_table_has_the_means_over_starts(tmp_path, config):
     assert len(lines) == 3 and f"10 iterations | 2 | {shown} |" in lines[2]
 
 
+def test_the_curves_are_of_held_out_tenths_one_row_per_start(config):
+    """Kills: test records among them, a column of another iteration."""
+    config = dataclasses.replace(config, test=False, every=5, seeds=1)
+    (record,) = bench_lists.run(config)
+    other = dataclasses.replace(
+        config, params=json.dumps(json.loads(config.params) | {"start": "gaussian"})
+    )
+    lines = bench_lists.curves(
+        [record, *bench_lists.run(other), record | {"kind": "test"}]
+    ).splitlines()
+    assert len(lines) == 4 and "`least_squares`" in lines[2] and "`gaussian`" in lines[3]
+    at = {iteration: f"{ndcg:.4f}".lstrip("0") for iteration, _, ndcg, _ in record["curve"]}
+    assert lines[2].endswith(f"| {at[5]} | {at[10]} |  |  |  |")
+
+
 def test_items_of_a_user_are_compared_within_and_between_train_and_test(monkeypatch):
     """Against a loop over pairs; kills a mean that counts an item with itself."""
     liked = np.random.default_rng(0).random((12, 60)) < 0.5

@@ -1,0 +1,55 @@
+"""The bench of tuned methods: what is paired with `tune`, and fits made again from their records."""
+
+import numpy as np
+import pytest
+from toys import quiet
+
+from experiments import bench_tune, opponents
+from mfauc_jax import MFAUC, evaluate
+from mfauc_jax.data import splits
+
+TASTE = np.random.default_rng(1)
+LIKED = (TASTE.normal(size=(60, 3)) @ TASTE.normal(size=(3, 40))) > 0.8
+SPLIT = splits.hold_out(0, quiet(LIKED), 2)
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench_tune, "split_of", lambda config, name: SPLIT)
+    paths = {"values": str(tmp_path / "values"), "results": str(tmp_path / "tune.jsonl")}
+    methods = ("tune", "default", "BPR", "EASE")
+    return bench_tune.Config(
+        datasets=("ml-100k",), methods=methods, budget=2, rank=4, starts=2, **paths
+    )
+
+
+def test_values_of_a_peer_that_are_missing_are_fitted_again_from_its_record(config, monkeypatch):
+    """Kills: another setting or method than the record's, pairs of the wrong sign, and a silent difference."""
+    records = bench_tune.run(config)
+    gaps = bench_tune.paired(config, records)
+    assert [g["method"] for g in gaps] == ["default", "BPR", "EASE"]
+    by_method = {r["method"]: r for r in records}
+    for gap in gaps:
+        between = by_method["tune"]["ndcg@20"] - by_method[gap["method"]]["ndcg@20"]
+        assert gap["tune_minus"]["ndcg@20"][0] == pytest.approx(between, abs=1e-6)
+    monkeypatch.setattr(opponents, "searched", None)  # nothing is searched again
+    for record in records[1:]:
+        path = bench_tune._path(config, record)
+        kept = bench_tune.of_record(config, record)
+        path.unlink()
+        again = bench_tune.of_record(config, record)
+        np.testing.assert_allclose(again["ndcg@20"], kept["ndcg@20"], atol=1e-6)
+        path.unlink()
+        with pytest.raises(ValueError, match="is not that of its record"):
+            bench_tune.of_record(config, record | {"ndcg@20": 1.1 * record["ndcg@20"]})
+
+
+def test_a_row_of_tune_is_the_mean_over_starts(config):
+    """Kills: one start shown as all, the same start twice."""
+    (record,) = (r for r in bench_tune.run(config) if r["method"] == "tune")
+    first, second = record["ndcg@20 by start"]
+    assert record["ndcg@20"] == pytest.approx((first + second) / 2)
+    model = MFAUC(rank=4, seed=1) if record["member"] == "square" else None
+    if model is not None and record["chosen"]["penalty__strength"] == 0.4:
+        found = evaluate(model.fit(SPLIT.train), *SPLIT, (20,))
+        assert second == pytest.approx(found["ndcg@20"], abs=1e-6)
