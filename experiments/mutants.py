@@ -188,13 +188,13 @@ MUTANTS = (
     *_of(
         "mfauc_jax/solvers/least_squares.py",
         "least_squares::test_it_is_the_default_model_but_for_a_per_cent_of_noise",
-        ("(0.01 * size or 1.0)", "(0.1 * size or 1.0)"),
+        ("0.01 * size", "0.1 * size"),
         ("in range(solver.iterations)", "in range(1)"),
     ),
     *_of(
         "mfauc_jax/solvers/least_squares.py",
         "least_squares::test_no_row_and_no_direction_of_it_is_zero",
-        ("(0.01 * size or 1.0)", "(0.01 * size)"),
+        ("0.01 * size", "0.0 * size"),
     ),
     *_of(
         "mfauc_jax/solvers/features.py",

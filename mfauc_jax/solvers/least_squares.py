@@ -30,7 +30,7 @@ class LeastSquares(base.Start):
 
 
 def _perturbed(rows: jax.Array, noise: jax.Array) -> jax.Array:
-    """The rows and noise of a hundredth of their root mean square; noise alone if all of them are zero."""
+    """The rows and noise of a hundredth of their root mean square."""
     squares, entries = float((rows**2).sum()), np.prod(rows.shape)
     size = float(host.total(squares) / host.total(entries)) ** 0.5
-    return rows + (0.01 * size or 1.0) * noise
+    return rows + 0.01 * size * noise
