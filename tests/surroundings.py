@@ -90,6 +90,7 @@ def run(mine, dealt, folder) -> dict:
     keep("svd", model().with_params(start="svd").fit(own[0]))
     kept = mf.Checkpoints(f"{folder}/dense", every=1)
     keep("dense", softmax().fit(train, test, watch=watched(), checkpoints=kept))
+    keep("least squares", softmax(2).with_params(start="least_squares").fit(train))
     disliking = rejecting(whole()[0]).take(mine)
     for name, loss, solver in (
         ("drawn positives", "logistic", mf.Dense(2, batch=7, num_pos=3, num_items=11)),
