@@ -14,7 +14,7 @@ class LeastSquares(base.Start):
     """U and V of `MFAUC()`, and one per cent of noise, which leaves no row and no direction at zero.
 
     Softmax is the square loss to second order (docs/derivations.md#softmax), so a fit of softmax that begins here needs
-    a third of the iterations (docs/choosing.md#start).
+    fewer iterations (docs/choosing.md#start).
     """
 
     def draw(self, key, X, rank) -> Factors:
