@@ -234,7 +234,7 @@ def curves(records: list[dict]) -> str:
     rows = [f"| data | start | β, τ | {' | '.join(f'{s} iterations' for s in shown)} |"]
     rows += ["| --- " * (3 + len(shown)) + "|"]
     for r in records:
-        if r["kind"] != "tenth" or "start" not in r["model"]:
+        if r["kind"] != "tenth":
             continue
         at = {s: f"{ndcg:.4f}".lstrip("0") for s, _, ndcg, _ in r["curve"]}
         beta, tau = r["model"]["loss"].get("beta"), r["model"]["weights"]["tau"]

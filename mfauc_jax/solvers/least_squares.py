@@ -11,7 +11,7 @@ from mfauc_jax.solvers.alternating import Alternating
 
 
 class LeastSquares(base.Start):
-    """U and V of `MFAUC()`, and one per cent of noise, which leaves no row and no direction at zero.
+    """U and V of `MFAUC()`, plus one per cent of noise, so that no row and no direction is exactly zero.
 
     Softmax is the square loss to second order (docs/derivations.md#softmax), so a fit of softmax that begins here needs
     fewer iterations (docs/choosing.md#start).
@@ -23,8 +23,9 @@ class LeastSquares(base.Start):
         key_start, key_noise = jax.random.split(key)
         like = solver.start(base.Gaussian(), key_start, X, rank)
         state, data = solver.init(problem, like), solver.prepare(problem)
+        objective = solver.seen_by_step(problem)
         for _ in range(solver.iterations):
-            state, _ = base.run(solver, solver.seen_by_step(problem), key, state, data)
+            state, _ = base.run(solver, objective, key, state, data)
         noise = base.Gaussian(1.0).draw(key_noise, X, rank)
         return Factors(*map(_perturbed, solver.read(state, like), noise))
 

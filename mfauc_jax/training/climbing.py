@@ -46,7 +46,7 @@ class Search:
     """The trials of each member by their points; a point has one place per axis."""
 
     def __init__(self, known: list[Member], fit: Callable[..., Trial], budget: int):
-        """Args: fit: (member, params) → Trial."""
+        """Args: known: the members. fit: (member, params) → Trial. budget: how many fits are allowed."""
         self.known, self.fit, self.budget = known, fit, budget
         self.trials: list[Trial] = []
         self.tried: dict[str, dict[tuple[int, ...], Trial]] = {m.name: {} for m in known}
