@@ -50,6 +50,20 @@ MUTANTS = (
         ('constants["noise"] * (m / n) * item_scale', 'constants["noise"] * item_scale'),
     ),
     *_of(
+        "mfauc_jax/objective/penalties.py",
+        "noise",
+        ("w**0.75 / N, h ** (-3 / 8)", "w / N, h ** (-3 / 8)"),
+        ("w**0.75 / N, h ** (-3 / 8)", "w**0.75 / N, h ** (-3 / 4)"),
+        ("1 + 6 * (1 - rho)", "1 + 3 * (1 - rho)"),
+        ("np.where(usable, N**0.75, 0.0)", "np.where(usable, N, 0.0)"),
+    ),
+    *_of(
+        "mfauc_jax/tuning.py",
+        "tuning",
+        ("search.add(_fit(train, judge, member.longer()", "search.add(_fit(train, judge, member"),
+        ("metric > (1 - CLOSE) * top", "metric > 0"),
+    ),
+    *_of(
         "mfauc_jax/objective/equation.py",
         "objective",
         ("0.5 * ((reg.user * users)", "((reg.user * users)"),

@@ -8,10 +8,11 @@ a few axes of settings, and a search climbs along them from the middle, one fit 
 2. along the other axes of each member, the better one first, and again along the first if that moved; a member that is
    far behind is left out.
 
-A fit of softmax begins at the minimum of the square loss and takes `SHORT` iterations, which is enough to compare
-settings. If the best of them is ahead, or behind by less than `CLOSE`, one more fit with its settings, not counted,
-goes on for as long as it gains and finds how many iterations it needs: it is judged every `EVERY` iterations, and ends
-when two judgements in a row gain less than `GAIN`.
+A fit of softmax begins at the minimum of the square loss and takes `SHORT` iterations, one of the square loss takes the
+default's sweeps; both are enough to compare settings. Then the best of each member, unless it is behind by more than
+`CLOSE`, has one more fit, not counted, that goes on for as long as it gains: it is judged every few iterations, and
+ends when two judgements in a row gain less than `GAIN`. Sparse data want many more sweeps than the default takes, dense
+data none.
 
 The first trial is `MFAUC()`, and another is chosen only if it is better beyond chance: its paired interval over the
 users who judge, at 95 % for all trials together (Bonferroni), must lie above zero. Otherwise the winner of many trials
@@ -47,9 +48,7 @@ FOLDS = 10  # one positive in so many is held out, per user
 JUDGES = 10_000  # at most so many users judge a fit
 USERS = 50_000  # at most so many users are in the fits that are compared
 SHORT = 10  # iterations of softmax while settings are compared
-CLOSE = 0.05  # a softmax behind by less than this share is given its longer fit
-LONGEST = 90  # iterations of softmax at most
-EVERY = 5  # iterations of softmax between two judgements
+CLOSE = 0.05  # a member behind by less than this share is given its longer fit
 GAIN = 0.003  # a fit ends when two judgements in a row raise its metric by less than this share
 LOG = logging.getLogger(__name__)
 
@@ -82,7 +81,10 @@ def members(rank: int | Sequence[int] = 64, seed: int = 0) -> list[Member]:
         **also,
         "weights__tau": (-0.15, 0.0, 0.15, 0.3, 0.45),
     }
-    return [Member("square", square, square_axes), Member("softmax", softmax, softmax_axes)]
+    return [
+        Member("square", square, square_axes, longest=40, every=4),
+        Member("softmax", softmax, softmax_axes, longest=90, every=5),
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,11 +177,10 @@ def tune(
         search = Search(list(known.values()), fit, budget)
         search.run()
         top = max(trial.metric for trial in search.trials)
-        short, metric = search.leader(known["softmax"])
-        if short is not None and metric > (1 - CLOSE) * top:
-            longer = known["softmax"].model.with_params(solver__iterations=LONGEST)
-            member = dataclasses.replace(known["softmax"], model=longer)
-            search.add(_fit(train, judge, member, short.params))
+        for member in known.values():
+            short, metric = search.leader(member)
+            if short is not None and metric > (1 - CLOSE) * top:
+                search.add(_fit(train, judge, member.longer(), short.params))
         best = max(search.trials, key=lambda trial: trial.metric)
     first, trials = search.trials[0], search.trials
     chance = 0.05 / max(len(trials) - 1, 1)
@@ -233,20 +234,19 @@ def _fit(
     """Fit one point; a fit of many iterations ends early when it gains little."""
     model = member.model.with_params(**params)
     last = model.chosen_solver.iterations
-    every = EVERY if isinstance(model.chosen_solver, Dense) else last
     curve: dict[int, float] = {}
     best: list[Any] = [-np.inf, 0, None]
     begun = time.perf_counter()
 
     def look(iteration: int, factors: Factors, record: dict) -> bool:
         del record
-        if iteration % every and iteration != last:
+        if iteration % member.every and iteration != last:
             return False
         values = judge(factors)
         mean = curve[iteration] = metrics.mean(values)
         if best[2] is None or mean > best[0]:
             best[:] = mean, iteration, values
-        before = curve.get(iteration - 2 * every)
+        before = curve.get(iteration - 2 * member.every)
         return before is not None and mean < (1 + GAIN) * before
 
     model.fit(train, callbacks=[look], progress=False)

@@ -1,5 +1,7 @@
 """The bench of tuned methods: what is paired with `tune`, and fits made again from their records."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from toys import quiet
@@ -62,3 +64,23 @@ def test_a_row_of_tune_is_the_mean_over_starts(config):
     assert record["ndcg@20"] == pytest.approx((first + second) / 2)
     model = bench_tune._chosen(config, record).with_params(seed=1).fit(SPLIT.train)
     assert second == pytest.approx(evaluate(model, *SPLIT, (20,))["ndcg@20"], abs=1e-6)
+
+
+def test_as_published_holds_out_a_tenth_and_at_least_one_and_lists_it(config, monkeypatch):
+    """Kills: a part other than the published one, and lists that leave out what did not train."""
+    X = SPLIT.train
+    train, held_out = bench_tune.tenth_and_one(0, X)
+    lengths, many = X.on_host()[2], held_out.on_host()[2]
+    wanted = np.minimum(np.maximum(lengths // 10, 1), np.maximum(lengths - 1, 0))
+    np.testing.assert_array_equal(many, wanted)
+    both = train.to_scipy() + held_out.to_scipy()
+    assert (both != X.to_scipy()).nnz == 0
+    monkeypatch.setattr(bench_tune, "split_of", lambda config, name: SPLIT)
+    config = dataclasses.replace(
+        config, datasets=("a/b",), methods=("tune", bench_tune.PUBLISHED), starts=1
+    )
+    tuned, published = bench_tune.run(config)
+    model = bench_tune._chosen(config, tuned).fit(train)
+    found = evaluate(model.factors_, train, SPLIT.test, (20,))
+    assert published["positives"] == train.nnz
+    assert published["ndcg@20"] == pytest.approx(found["ndcg@20"], abs=1e-6)

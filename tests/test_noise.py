@@ -77,6 +77,34 @@ def test_positives_without_pattern_raise_every_lambda_alike():
         assert low <= by_user[0] <= high + 1e-12
 
 
+def between(strength: float = 1.05) -> np.ndarray:
+    """Users of 8 to 39 positives, some items popular, and a pattern for which the lift is between its ends."""
+    rng = np.random.default_rng(1)
+    taste = rng.normal(size=(M, 8)) @ rng.normal(size=(8, N))
+    score = strength * taste / taste.std() + 0.7 * rng.normal(size=N) + rng.gumbel(size=taste.shape)
+    return np.argsort(np.argsort(-score, 1), 1) < rng.integers(8, 40, (M, 1))
+
+
+def test_the_lift_is_the_statistic_with_the_scales_of_the_default_penalty():
+    """Kills: another exponent, slope or σ in the scales."""
+    X = quiet(between())
+    weights = Weights(tau=0.0).of(X)
+    reg = Auto(lift=1.0).of(X, weights).reg
+    rows = np.asarray(weights.user) / X.on_host()[2] / np.asarray(reg.user) ** 0.5  # λ_i ∝ w^½
+    rho = noise.standing_out(X, rows, np.asarray(reg.item) ** -0.5)
+    found = Auto().of(X, weights).constants["lift"]
+    assert found == pytest.approx(1 + 6 * (1 - rho), rel=1e-4) and 1.05 < found < 1.39
+
+
+@pytest.mark.parametrize("weights", [Weights(tau=-0.4), Weights(user_power=0.0, tau_neg=1.0)])
+@pytest.mark.parametrize("rule", [Auto(sigma=4.0), Auto(reg_item_power=0.0), Auto(spread=0.0)])
+def test_no_setting_moves_the_lift(weights, rule):
+    """Else another τ could raise every λ by two fifths at once, as it did on Book Crossing."""
+    X = quiet(between())
+    own = Auto().of(X, Weights().of(X)).constants["lift"]
+    assert 1.05 < own < 1.39 and rule.of(X, weights.of(X)).constants["lift"] == own
+
+
 def test_a_given_lift_multiplies_the_strength():
     X = quiet(FLAT)
     pairs = Weights().of(X)

@@ -96,7 +96,7 @@ def test_the_middle_of_every_member_is_its_model():
 class FakeFit:
     """A model whose metric after each iteration is given; `_fit` judges it as a real one."""
 
-    def __init__(self, monkeypatch, curve, solver=mf.Dense(iterations=60)):
+    def __init__(self, monkeypatch, curve, model=mf.MFAUC(), longest=60, every=5):
         self.curve, self.done = curve, 0
         fake = self
 
@@ -109,9 +109,9 @@ class FakeFit:
             model.stopped_ = "callback"
 
         monkeypatch.setattr(mf.MFAUC, "fit", fit)
-        member = Member("softmax", mf.MFAUC(penalty=mf.UnitRows(), solver=solver), {})
+        self.member = Member("any", model, {}, longest, every).longer()
         self.run = lambda: tuning._fit(
-            quiet(LIKED), lambda now: np.full(3, curve(now.U[0, 0])), member, {}
+            quiet(LIKED), lambda now: np.full(3, curve(now.U[0, 0])), self.member, {}
         )
 
 
@@ -124,6 +124,33 @@ def test_a_fit_goes_on_while_it_gains_and_keeps_its_best_iteration(monkeypatch):
     np.testing.assert_allclose(trial.values, 1.2)
 
 
+def test_both_members_are_judged_at_their_own_steps_and_fitted_for_as_long_as_was_best(monkeypatch):
+    """Kills: only softmax has a longer fit, or its iterations alone reach the model."""
+    for member in tuning.members():
+        fake = FakeFit(monkeypatch, lambda s: 1.0 + s, member.model, member.longest, member.every)
+        trial = fake.run()
+        assert (
+            trial.iterations == fake.done == member.longest > member.model.chosen_solver.iterations
+        )
+        assert list(trial.curve) == list(range(member.every, member.longest + 1, member.every))
+        assert trial.model(member) == fake.member.model
+        assert type(trial.model(member).chosen_solver) is type(member.model.chosen_solver)
+
+
+def test_a_member_that_is_far_behind_has_no_longer_fit(monkeypatch):
+    for share, longer in ((0.97, {"square", "softmax"}), (0.9, {"softmax"})):
+        fitted = []
+
+        def fit(train, judge, member, params, share=share, fitted=fitted):
+            fitted.append((member.name, member.model.chosen_solver.iterations))
+            values = np.full(60, share if member.name == "square" else 1.0)
+            return Trial(member.name, params, values[0], 4, 0.0, values, {})
+
+        monkeypatch.setattr(tuning, "_fit", fit)
+        mf.tune(quiet(LIKED), budget=2, rank=4, progress=False)
+        assert {name for name, iterations in fitted if iterations >= 40} == longer
+
+
 @pytest.fixture(scope="module")
 def tuned():
     return mf.tune(quiet(LIKED), budget=6, rank=4, criterion="ndcg@5", progress=False)
@@ -131,7 +158,7 @@ def tuned():
 
 def test_what_is_returned_is_the_best_trial_fitted_to_everything(tuned):
     tuning_ = tuned.tuning_
-    assert len(tuning_.trials) in (6, 7)  # one more if softmax was not far behind
+    assert len(tuning_.trials) in (7, 8)  # one more per member that is not far behind
     assert tuning_.trials[0].params["penalty__strength"] == 0.4
     assert tuning_.best.metric == max(t.metric for t in tuning_.trials)
     assert tuned.train_.nnz == LIKED.sum()
@@ -146,7 +173,7 @@ def test_what_is_returned_is_the_best_trial_fitted_to_everything(tuned):
 @pytest.mark.parametrize("gain, wins", [(0.2, True), (0.0005, False)])
 def test_another_than_the_default_must_be_better_beyond_chance(gain, wins, monkeypatch):
     """Both trials of softmax have a larger mean; only a large gain is beyond the noise of the judges."""
-    noise = np.random.default_rng(3).normal(scale=0.05, size=(3, 200))
+    noise = np.random.default_rng(3).normal(scale=0.05, size=(4, 200))
     calls = iter(range(99))
 
     def fit(train, judge, member, params):

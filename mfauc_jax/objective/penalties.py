@@ -129,9 +129,10 @@ class Auto(Penalty):
         l_j = l (m/n) h_j^¾ / mean(h^¾),      h_j = Σ_i w_i (g_ij + σ_i g′_ij)
 
     in m θ = Σ w_i θ_i + ½ Σ l_i |u_i|² + ½ Σ l_j |v_j|². The lift is 1 unless the data hardly stand out of noise:
-    min(1.4, 1 + 6 (1 − ρ)) where ρ < 1 (`noise.standing_out`). The paper has no such rule. Its constants were chosen
-    for the square loss with w_i ∝ N_i^¾, on split seeds 0–4 of four data sets, and the lift on parts of seven
-    (docs/derivations.md#auto-penalty; `experiments/study_top.py` measures other constants).
+    min(1.4, 1 + 6 (1 − ρ)) where ρ < 1 (`noise.standing_out`), which depends on the data and on no setting. The paper
+    has no such rule. Its constants were chosen for the square loss with w_i ∝ N_i^¾, on split seeds 0–4 of four data
+    sets, and the lift on parts of seven (docs/derivations.md#auto-penalty; `experiments/study_top.py` measures other
+    constants).
     """
 
     strength: float = number(
@@ -187,7 +188,7 @@ class Auto(Penalty):
         mean_noise = total((w**2 / lengths)[usable].sum()) / total(usable.sum())
         mean_sigma = total(self._sigmas(n, lengths, w)[usable].sum()) / total(usable.sum())
         shape = mean_sigma**self.noise_power * (1 + np.sqrt(n / m))
-        lift = self._lift(X, w, item_scale) if self.lift is None else self.lift
+        lift = _lift(X) if self.lift is None else self.lift
         level = self.strength * lift * shape * np.sqrt(mean_noise)
         mean_scale = total((w[usable] ** self.reg_user_power).sum()) / total(usable.sum())
         least_weight = host.everyone(w[usable].min(initial=np.inf)).min()
@@ -210,15 +211,6 @@ class Auto(Penalty):
         """The rule with the lift that was found before, which is the costly part of it."""
         return dataclasses.replace(self, lift=constants["lift"]) if "lift" in constants else self
 
-    def _lift(self, X: Interactions, w: np.ndarray, item_scale: np.ndarray) -> float:
-        """min(1.4, 1 + 6 (1 − ρ)), with ρ from the data on the scale of λ_i and λ_j."""
-        lifted = np.where(w > 0, w, 1.0)  # rows with w = 0 are 0
-        rows = (
-            w / np.maximum(np.diff(np.asarray(X.indptr)), 1) / lifted ** (self.reg_user_power / 2)
-        )
-        rho = noise.standing_out(X, rows, item_scale**-0.5)
-        return min(1.4, 1 + 6 * (1 - rho))
-
     def _item_scale(self, X: Interactions, weights: PairWeights) -> np.ndarray:
         """h_j^reg_item_power, [n]; g′_ij is b_j / mass_i on the complement, c times as much for a dislike."""
         n = X.num_items
@@ -240,3 +232,20 @@ class Auto(Penalty):
             sigma, power = 1.0 + self.spread, 0.0
         ratio = np.maximum(n - lengths, 1) / np.maximum(lengths, 1)
         return np.where(w > 0, np.maximum(sigma * ratio**power, 1.0), 1.0)
+
+
+def _lift(X: Interactions) -> float:
+    """min(1.4, 1 + 6 (1 − ρ)), the same for all settings: ρ with the scales of λ_i and λ_j where w = N^¾ and τ = 0.
+
+    Else another τ could raise every λ by two fifths at once.
+    """
+    n = X.num_items
+    rows, items, lengths = X.on_host()
+    usable = (lengths > 0) & (lengths < n)
+    N, M = np.maximum(lengths, 1).astype(float), np.maximum(n - lengths, 1)
+    w = np.where(usable, N**0.75, 0.0)
+    by_pair = w * np.maximum(1.6 * (M / N) ** (1 / 3), 1.0) / M  # w σ g′
+    h = np.bincount(items, (w / N - by_pair)[rows], minlength=n)
+    h = np.maximum(total(h + by_pair.sum()), 1e-12)
+    rho = noise.standing_out(X, w**0.75 / N, h ** (-3 / 8))
+    return min(1.4, 1 + 6 * (1 - rho))

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from mfauc_jax.solvers import Dense
-
 HOPELESS = 0.8  # a member whose first fit has less than this share of the best metric is left out
 BEHIND = 0.9  # and after its first axis, one whose best fit has less than this share
 
@@ -20,6 +18,14 @@ class Member:
     name: str
     model: Any  # an MFAUC
     axes: dict[str, tuple]  # the search begins at the model's own values
+    longest: int = 1  # iterations of its longer fit, at most
+    every: int = 1  # iterations between two judgements of a fit
+
+    def longer(self) -> "Member":
+        """The member whose fits may take `longest` iterations."""
+        return dataclasses.replace(
+            self, model=self.model.with_params(solver__iterations=self.longest)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +43,9 @@ class Trial:
     def model(self, member: Member) -> Any:
         """The model of the trial, with as many iterations as were best, not fitted."""
         model = member.model.with_params(**self.params)
-        if isinstance(model.chosen_solver, Dense):
-            model = model.with_params(solver__iterations=self.iterations)
-        return model
+        if model.chosen_solver.iterations == self.iterations:
+            return model
+        return model.with_params(solver__iterations=self.iterations)
 
 
 class Search:
