@@ -6,7 +6,7 @@
 A data set with a slash is a published split (a folder of DIR with train.tsv.gz and test.tsv.gz), `gowalla` is BARS's
 split, and of the others 5 positives per user are held out by the split seed. All methods have k = 64, see the training
 positives only, and choose by the same number of fits on the same held-out tenth of them (`experiments/opponents.py`).
-`tune 4/5` is the model that `tune` chose, fitted to four fifths of train. `tune, as published` is fitted and judged as
+`tune 4/5` is the model that `tune` chose, fitted to four fifths of train. `tune as published` is fitted and judged as
 the code of IR-Benchmark does it (Tiny-Snow/IR-Benchmark-SLatK: dataset.py, metrics.py): a tenth of each user's training
 positives, at least one, does not train, and is not left out of the lists either.
 Records are cells: a finished one is read back. Differences are paired by user: the values per user are in the folder
@@ -29,7 +29,7 @@ from mfauc_jax.data import splits
 from mfauc_jax.data.interactions import Interactions
 from mfauc_jax.evaluation import significance
 
-PUBLISHED = "tune, as published"
+PUBLISHED = "tune as published"
 OURS = ("tune", "default", "tune 4/5", PUBLISHED)
 METHODS = (*OURS, *opponents.NAMES)
 DATASETS = (
@@ -67,6 +67,9 @@ class Config:
 
 def run(config: Config) -> list[dict]:
     """One record per data set and method; EASE is left out where the items are too many."""
+    unknown = set(config.methods) - set(METHODS)
+    if unknown:
+        raise ValueError(f"--methods={','.join(unknown)}: known are {', '.join(METHODS)}")
     jobs = []
     for name in config.datasets:
         published = "/" in name or name == "gowalla"
@@ -203,8 +206,7 @@ def _chosen(config: Config, job: dict) -> MFAUC:
     (member,) = [m for m in tuning.members(job["rank"], job["seed"]) if m.name == record["member"]]
     params = dict(record["chosen"])
     iterations = params.pop("iterations")
-    model = member.model.with_params(**params)
-    return model.with_params(solver__iterations=iterations) if member.name == "softmax" else model
+    return member.model.with_params(**params, solver__iterations=iterations)
 
 
 def paired(config: Config, records: list[dict]) -> list[dict]:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from toys import quiet
 
-from experiments import bench_tune, opponents
-from mfauc_jax import evaluate
+from experiments import bench_tune, opponents, results
+from mfauc_jax import evaluate, tuning
 from mfauc_jax.data import splits
 
 TASTE = np.random.default_rng(1)
@@ -64,6 +64,26 @@ def test_a_row_of_tune_is_the_mean_over_starts(config):
     assert record["ndcg@20"] == pytest.approx((first + second) / 2)
     model = bench_tune._chosen(config, record).with_params(seed=1).fit(SPLIT.train)
     assert second == pytest.approx(evaluate(model, *SPLIT, (20,))["ndcg@20"], abs=1e-6)
+
+
+@pytest.mark.parametrize("member", ["square", "softmax"])
+def test_a_fit_from_a_record_takes_the_iterations_that_were_chosen(config, member):
+    """Kills: one member's iterations that do not reach its other fits."""
+    (own,) = (m for m in tuning.members(4) if m.name == member)
+    params = {name: values[1] for name, values in own.axes.items()}
+    told = {"dataset": "a/b", "method": "tune", "rank": 4, "seed": 0, "member": member}
+    results.write(config.results, config, [told | {"chosen": params | {"iterations": 17}}])
+    model = bench_tune._chosen(config, told)
+    assert model.chosen_solver.iterations == 17 and model.rank == 4
+    assert {name: model.get_params()[name] for name in params} == params
+
+
+def test_every_method_is_known_by_the_name_that_a_flag_can_give(config):
+    """Kills: a name with a comma, and a misspelt one that is met after hours."""
+    assert not any("," in name for name in bench_tune.METHODS)
+    wrong = dataclasses.replace(config, methods=("tune", "ALS"))
+    with pytest.raises(ValueError, match="ALS: known are tune, default"):
+        bench_tune.run(wrong)
 
 
 def test_as_published_holds_out_a_tenth_and_at_least_one_and_lists_it(config, monkeypatch):
