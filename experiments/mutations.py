@@ -58,6 +58,13 @@ MUTANTS = (
         ("np.where(usable, N**0.75, 0.0)", "np.where(usable, N, 0.0)"),
     ),
     *_of(
+        "mfauc_jax/objective/penalties.py",
+        "dense",
+        ("else reg.item[items]", "else reg.item[: len(items)]"),
+        ("p**self.popularity", "p**-self.popularity"),
+        ("np.average(length, weights=p)", "np.average(length)"),
+    ),
+    *_of(
         "mfauc_jax/tuning.py",
         "tuning",
         ("search.add(_fit(train, judge, member.longer()", "search.add(_fit(train, judge, member"),
@@ -166,7 +173,10 @@ MUTANTS = (
     *_of(
         "mfauc_jax/solvers/dense.py",
         "dense::test_it_comes_near_the_minimum_of_full_batch",
-        ("factors = Factors(*map(mapped, factors))  # else", "factors = Factors(*factors)  # else"),
+        (
+            "factors = scored_rows(objective.reg, factors)  # else",
+            "factors = Factors(*factors)  # else",
+        ),
     ),
     *_of(
         "mfauc_jax/solvers/least_squares.py",

@@ -1,7 +1,8 @@
 """`tune`: the member of the family that suits the data, chosen on held-out positives and fitted to all of them.
 
-Two members of Eq. 3 are compared (docs/choosing.md): the square loss of `MFAUC()`, and softmax over unit rows. Each has
-a few axes of settings, and a search climbs along them from the middle, one fit per point:
+Two members of Eq. 3 are compared (docs/choosing.md): the square loss of `MFAUC()`, and softmax over unit rows, those of
+items with a little of their popularity. Each has a few axes of settings, and a search climbs along them from the
+middle, one fit per point:
 
 1. the first point of each member, then along each member's first axis (the strength of the penalty, the inverse
    temperature β) for as long as it gets better;
@@ -64,8 +65,8 @@ def members(rank: int | Sequence[int] = 64, seed: int = 0) -> list[Member]:
         rank=ranks[0],
         loss=Exponential(beta=7.0),
         weighting=Log(),
-        weights=Weights(tau=0.15, tau_neg=0.0, user_power=1.0),  # unit rows lack popularity: τ > 0
-        penalty=UnitRows(),
+        weights=Weights(tau=0.0, tau_neg=0.0, user_power=1.0),
+        penalty=UnitRows(popularity=0.1),
         solver=Dense(iterations=SHORT),
         start=LeastSquares(),
         seed=seed,
@@ -79,7 +80,7 @@ def members(rank: int | Sequence[int] = 64, seed: int = 0) -> list[Member]:
     softmax_axes = {
         "loss__beta": (1.5, 2.5, 3.5, 5.0, 7.0, 10.0, 14.0, 20.0),
         **also,
-        "weights__tau": (-0.15, 0.0, 0.15, 0.3, 0.45),
+        "penalty__popularity": (-0.1, 0.0, 0.05, 0.1, 0.15, 0.2, 0.3),
     }
     return [
         Member("square", square, square_axes, longest=40, every=4),

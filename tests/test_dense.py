@@ -10,7 +10,7 @@ import mfauc_jax as mf
 from mfauc_jax import Dense, FullBatch, Problem
 from mfauc_jax._core.factors import Factors
 from mfauc_jax.objective import equation, exact, losses, slopes, weightings
-from mfauc_jax.objective.penalties import Reg, Sphere, unit_rows
+from mfauc_jax.objective.penalties import Reg, Sphere, scored_rows, unit_rows
 from mfauc_jax.objective.weights import Weights
 from mfauc_jax.solvers import base, dense, strata
 
@@ -23,6 +23,7 @@ AT = random_factors(1, X, scale=0.7)
 BETA = losses.Exponential(beta=2.0)
 SOFTMAX = equation.make(BETA, weightings.Log())
 SPHERE = SOFTMAX._replace(reg=Sphere())
+LONGER = SOFTMAX._replace(reg=Sphere(jnp.linspace(0.5, 2.0, N)))  # rows of V of other lengths
 REG = Reg(jnp.linspace(0.1, 0.5, M), jnp.linspace(0.2, 0.4, N))
 
 
@@ -41,8 +42,7 @@ def scored_exactly(objective, problem, at):
     """∇ of the exact θ as a function of the stored rows, without the penalty."""
     plain = objective._replace(reg=0.0)
     plan = exact.plan(plain, problem.X, problem.weights)
-    scored = unit_rows if isinstance(objective.reg, Sphere) else lambda rows: rows
-    return jax.grad(lambda at: exact.value(plain, Factors(*map(scored, at)), plan))(at)
+    return jax.grad(lambda at: exact.value(plain, scored_rows(objective.reg, at), plan))(at)
 
 
 @pytest.mark.parametrize("tau_neg", [0.0, 0.7])
@@ -51,13 +51,16 @@ def scored_exactly(objective, problem, at):
     [
         SOFTMAX,
         SPHERE,
+        LONGER,
         equation.make(BETA, weightings.Log(c=3.0), spread=0.6),
         equation.make(BETA, weightings.Log(c=3.0))._replace(reg=Sphere()),
         equation.make("logistic", spread=0.4),
         equation.make("square_hinge", weightings.Tanh(rho=0.7)),
         equation.make("square")._replace(reg=Sphere()),
     ],
-    ids=lambda o: f"{o.loss.name}-{o.weighting.name}-{type(o.reg).__name__}",
+    ids=lambda o: (
+        f"{o.loss.name}-{o.weighting.name}-{type(o.reg).__name__}{np.ndim(o.reg[0]) if isinstance(o.reg, Sphere) else ''}"
+    ),
 )
 def test_the_products_give_the_exact_gradient_over_all_pairs(objective, tau_neg):
     """Kills: positives among the negatives, g′ without its mass, the chain rule of u/|u|, tanh's sampling bias."""
@@ -88,9 +91,10 @@ def over_windows(objective, width):
     return total, Factors(M * truth.U, N * truth.V)
 
 
-def test_a_shared_sample_is_unbiased_for_the_identity():
-    """Kills: the weight n/Q, a positive scored as a column, a column of another item."""
-    mean, truth = over_windows(equation.make("logistic"), 5)
+@pytest.mark.parametrize("reg", [0.0, LONGER.reg], ids=["free", "sphere"])
+def test_a_shared_sample_is_unbiased_for_the_identity(reg):
+    """Kills: the weight n/Q, a positive scored as a column, a column of another item, or with its length."""
+    mean, truth = over_windows(equation.make("logistic", reg=reg), 5)
     np.testing.assert_allclose(mean.U, truth.U, atol=1e-10)
     np.testing.assert_allclose(mean.V, truth.V, atol=1e-10)
 
@@ -134,7 +138,7 @@ def fitted(objective, solver, iterations, interactions=X):
 BOUNDED = equation.make(BETA, weightings.Log(c=3.0), reg=REG)  # the pure log has no minimum here
 
 
-@pytest.mark.parametrize("objective", [SPHERE, BOUNDED], ids=["sphere", "ridge"])
+@pytest.mark.parametrize("objective", [SPHERE, LONGER, BOUNDED], ids=["sphere", "lengths", "ridge"])
 @pytest.mark.parametrize("num_items", [None, 6])
 def test_it_comes_near_the_minimum_of_full_batch(objective, num_items):
     """Kills: a ridge that acts in part, a row that leaves the sphere. A sample of items is biased, so only near."""
@@ -143,15 +147,16 @@ def test_it_comes_near_the_minimum_of_full_batch(objective, num_items):
     _, state = fitted(objective, solver, 200)
     plan = exact.plan(objective, X, problem.weights)
     low, near = (float(exact.value(objective, s.average, plan)) for s in (best, state))
-    start = float(exact.value(objective, Factors(*map(unit_rows, AT)), plan))
+    start = float(exact.value(objective, scored_rows(objective.reg, AT), plan))
     assert near - low < (0.02 if num_items is None else 0.15) * (start - low)
     if isinstance(objective.reg, Sphere):
-        for F in (
-            *state.average,
-            *state.factors,
-            *best.average,
+        for U, V in (
+            state.average,
+            state.factors,
+            best.average,
         ):  # of longer rows steps are shorter
-            np.testing.assert_allclose(jnp.linalg.norm(F, axis=1), 1.0, atol=1e-12)
+            np.testing.assert_allclose(jnp.linalg.norm(U, axis=1), 1.0, atol=1e-12)
+            np.testing.assert_allclose(jnp.linalg.norm(V, axis=1) / objective.reg.item, 1.0)
 
 
 def test_a_row_of_u_counts_iterations_and_rests_between_visits():
@@ -170,6 +175,23 @@ def test_a_row_of_u_counts_iterations_and_rests_between_visits():
 MODEL = mf.MFAUC(
     3, losses.Exponential(beta=5.0), weightings.Log(), penalty=mf.UnitRows(), solver=Dense(20)
 )
+
+
+def test_the_lengths_of_items_are_a_power_of_their_popularity():
+    """Their mean over the positives is 1, and no item is lost. Kills: the mean over items, 0 to a negative power."""
+    matrix = MATRIX.copy()
+    matrix[:, 5] = False
+    rarely = quiet(matrix)
+    p = np.maximum(matrix.sum(0), 1)
+    for c in (-0.5, 0.0, 0.3):
+        penalty = mf.UnitRows(popularity=c)
+        length = np.asarray(Problem.of(rarely, penalty=penalty).objective.reg.item)
+        np.testing.assert_allclose(length / length[5], p**c)
+        assert length @ p == pytest.approx(p.sum())
+        for solver in (Dense(3), FullBatch(3)):
+            fit = MODEL.with_params(penalty=penalty, solver=solver).fit(rarely)
+            np.testing.assert_allclose(np.linalg.norm(fit.factors_.V, axis=1), length)
+            np.testing.assert_allclose(np.linalg.norm(fit.factors_.U[1:], axis=1), 1.0)
 
 
 def test_auto_chooses_dense_by_the_types_of_the_objective():
@@ -199,11 +221,14 @@ def test_the_log_refuses_what_has_no_minimum():
     assert mf.MFAUC(loss="exponential", weighting=weightings.Log(c=1.0)).chosen_solver == Dense()
 
 
-def test_a_model_of_unit_rows_is_kept_continued_and_folded_in(tmp_path, recwarn):
-    model = mf.MFAUC.load(saved(MODEL.with_params().fit(X), tmp_path / "model.safetensors"))
-    assert model == MODEL and model.chosen_solver == Dense(20)
-    for F in model.factors_:
-        np.testing.assert_allclose(np.linalg.norm(F, axis=1), 1.0, atol=1e-12)
+@pytest.mark.parametrize("popularity", [0.0, 0.4])
+def test_a_model_of_unit_rows_is_kept_continued_and_folded_in(popularity, tmp_path, recwarn):
+    given = MODEL.with_params(penalty__popularity=popularity)
+    model = mf.MFAUC.load(saved(given.with_params().fit(X), tmp_path / "model.safetensors"))
+    assert model == given and model.chosen_solver == Dense(20)
+    length = MATRIX.sum(0) ** popularity * MATRIX.sum() / (MATRIX.sum(0) ** (1 + popularity)).sum()
+    np.testing.assert_allclose(np.linalg.norm(model.factors_.U, axis=1), 1.0, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(model.factors_.V, axis=1), length, atol=1e-12)
     folded = model.fold_in(X)
     again = np.asarray(folded.factors_.U)
     np.testing.assert_allclose(np.linalg.norm(again, axis=1), 1.0, atol=1e-12)
@@ -220,8 +245,9 @@ def test_a_model_of_unit_rows_is_kept_continued_and_folded_in(tmp_path, recwarn)
     assert not [w for w in recwarn if "convex" in str(w.message)]
     model.partial_fit(MATRIX[:, ::-1].astype(float))
     assert model.factors_.U.shape == (M, 3) or model.factors_.U.shape == (2 * M, 3)
-    for F in model.factors_:
-        np.testing.assert_allclose(np.linalg.norm(F, axis=1), 1.0, atol=1e-12)
+    length = model.problem(model.train_).objective.reg.item  # of all positives that it knows now
+    np.testing.assert_allclose(np.linalg.norm(model.factors_.U, axis=1), 1.0, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(model.factors_.V, axis=1) / length, 1.0, atol=1e-12)
 
 
 def saved(model, path):

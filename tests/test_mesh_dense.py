@@ -20,7 +20,7 @@ SOFTMAX = {"loss": losses.Exponential(beta=2.0), "weighting": weightings.Log()}
 ROUTES = {
     "softmax": ({**SOFTMAX, "weighting": weightings.Log(c=9.0)}, Dense(3, batch=7)),
     "softmax, unit rows, sampled items": (
-        {**SOFTMAX, "penalty": mf.UnitRows()},
+        {**SOFTMAX, "penalty": mf.UnitRows(popularity=0.3)},
         Dense(3, batch=7, num_items=11),
     ),
     "drawn positives": ({"loss": "logistic"}, Dense(3, batch=7, num_pos=3)),

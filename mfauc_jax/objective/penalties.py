@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mfauc_jax._core import host
+from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import number
 from mfauc_jax._core.host import total
 from mfauc_jax._core.settings import Settings
@@ -25,13 +26,30 @@ class Reg(NamedTuple):
 
 
 class Sphere(NamedTuple):
-    """Takes the place of λ where every row of U and V has length one; it has no numbers."""
+    """Takes the place of λ where every row of U has length one, and row j of V the length ℓ_j."""
+
+    item: Any = 1.0  # ℓ: a number, or [n]
 
 
 def unit_rows(F: Any) -> Any:
     """The rows divided by their lengths; a row of zeros stays as it is."""
     squares = (F**2).sum(1, keepdims=True)
     return F / jnp.sqrt(jnp.where(squares > 0, squares, 1.0))
+
+
+def scored_rows(reg: Any, factors: Factors, items: Any = None) -> Factors:
+    """The rows whose products are the scores: u/|u| and ℓ_j v_j/|v_j| on a Sphere, else the factors.
+
+    Args:
+        reg: λ, or a Sphere.
+        factors: free rows.
+        items: the items that the rows of V belong to; None: all.
+    """
+    if not isinstance(reg, Sphere):
+        return factors
+    length = reg.item if items is None or not jnp.ndim(reg.item) else reg.item[items]
+    U, V = map(unit_rows, factors)
+    return Factors(U, jnp.asarray(length, V.dtype).reshape(-1, 1) * V)
 
 
 def by_row(reg: Any, num_users: int, num_items: int) -> Reg:
@@ -102,22 +120,36 @@ class Fixed(Penalty):
 
 
 class UnitRows(Penalty):
-    """Every row of U and V has length one, so scores are cosines in [−1, 1]; no λ, no spread penalty.
+    """Every row of U has length one, and so has every row of V or, with c ≠ 0, its length is a power of popularity.
 
-    On long-tail data this takes popularity out of the lengths of the items (docs/derivations.md#unit-rows). On the
-    sphere a ridge is a constant. Meant for losses with a β, which sets the range of the margins β(s_p − s_q).
+        |v_j| = ℓ_j = p_j^c Σp / Σp^(1 + c)
+
+    with p_j ≥ 1 the number of users who have item j: over the positives, the mean of ℓ_j is 1. So scores are cosines
+    times ℓ_j; no λ, no spread penalty. On long-tail data c = 0 takes popularity out of the lengths of the items, and c
+    near .1 puts some of it back (docs/derivations.md#unit-rows). On the sphere a ridge is a constant. Meant for losses
+    with a β, which sets the range of the margins β(s_p − s_q).
     """
 
     sphere = True
+    popularity: float = number(
+        0.0,
+        least=-10,
+        most=10,
+        swept=False,
+        help="c, the power of an item's popularity that the length of its row is; 0: length one",
+    )
 
     def of(self, X, weights, new=None) -> Strengths:
-        """The sphere, whatever the data."""
-        del X, weights, new
-        return Strengths(Sphere(), 0.0, {})
+        """The sphere, with the lengths of the items of X."""
+        del weights, new
+        p = np.maximum(total(np.bincount(X.on_host()[1], minlength=X.num_items)), 1.0)
+        length = p**self.popularity
+        return Strengths(Sphere(host.floats(length / np.average(length, weights=p))), 0.0, {})
 
     def of_users(self, constants, new, weights) -> Strengths:
-        """The sphere."""
-        return self.of(new, weights)
+        """The sphere of U: the rows of V are known."""
+        del constants, new, weights
+        return Strengths(Sphere(), 0.0, {})
 
 
 class Auto(Penalty):

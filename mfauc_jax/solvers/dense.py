@@ -29,7 +29,7 @@ from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import choice, count, number, part, size
 from mfauc_jax.objective import equation, sampling, slopes
 from mfauc_jax.objective.equation import Objective
-from mfauc_jax.objective.penalties import Sphere, by_row, unit_rows
+from mfauc_jax.objective.penalties import Sphere, by_row, scored_rows
 from mfauc_jax.objective.slopes import Batch, Positives
 from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import averaging, base, minibatch, replicated, row_updates, sampled_features
@@ -124,7 +124,7 @@ class Dense(replicated.Replicated, base.Solver):
         optimisers = self.optimisers(-(-usable // self.users_per_batch(usable)))
         memory = tuple(o.init(F) for o, F in zip(optimisers, factors, strict=True))
         extra = sampled_features.begun(problem.sides, factors, optimisers.V, memory)
-        rows = Factors(*map(_mapped(problem.objective), factors))
+        rows = scored_rows(problem.objective.reg, factors)
         return replicated.everywhere(self.mesh(problem), base.begin(rows, extra))
 
     def step(self, objective, key, state, data: Data) -> tuple[base.State, base.Info]:
@@ -156,10 +156,9 @@ class Dense(replicated.Replicated, base.Solver):
             own, memory, learning = visited(*args)
         factors, extra = sampled_features.closed(data.sides, own, memory, learning)
         iteration = state.iteration + 1
-        mapped = _mapped(objective)
-        factors = Factors(*map(mapped, factors))  # else longer rows would take shorter steps
+        factors = scored_rows(objective.reg, factors)  # else longer rows would take shorter steps
         mean = averaging.update(self.average, state.average, factors, iteration)
-        mean = Factors(*map(mapped, mean))
+        mean = scored_rows(objective.reg, mean)
         after = base.State(factors, mean, iteration, extra)
         return after, base.change(state.factors, factors)
 
@@ -204,11 +203,6 @@ def _visited(
     start = minibatch.Tables(own, extra, jnp.zeros(n, int), learning)
     (after, memory, _, learning), _ = jax.lax.scan(one, start, turns)
     return after, memory, learning
-
-
-def _mapped(objective: Objective):
-    """The map from the rows that are stored to those that are scored: u/|u| on the sphere."""
-    return unit_rows if isinstance(objective.reg, Sphere) else lambda rows: rows
 
 
 def descend(
@@ -276,7 +270,7 @@ def gradients(
     The rows of V are all items or, if they are `touched`, the columns and then the positives.
     """
     n, (b, Q) = data.X.num_items, (batch.users.shape[0], columns.width)
-    (u, back_u), (v, back_v) = (jax.vjp(_mapped(objective), F) for F in rows)
+    (u, v), back = jax.vjp(lambda F: scored_rows(objective.reg, F, touched), rows)
     weights, row = data.weights, positives.row
     S = u @ v[:Q].T  # [b, Q]
     if touched is None:
@@ -301,7 +295,7 @@ def gradients(
         du = du + jax.ops.segment_sum(at_pos[:, None] * v[Q:], row, b, indices_are_sorted=True)
         dv = jnp.concatenate([data.over(G.T @ (scale[:, None] * u)), at_pos[:, None] * u[row]])
     per_step = weights.usable.shape[0] / data.strata.shape[1]  # users, on average
-    return Factors(*back_u(du), *back_v(dv * (n / per_step)))
+    return back(Factors(du, dv * (n / per_step)))[0]
 
 
 def _at_start(first: Any, memory: Any, shape: tuple[int, ...]) -> Any:

@@ -17,7 +17,7 @@ from mfauc_jax._core.factors import Factors
 from mfauc_jax._core.fields import count, size
 from mfauc_jax.objective import exact, losses
 from mfauc_jax.objective.equation import Objective, penalty
-from mfauc_jax.objective.penalties import Sphere, unit_rows
+from mfauc_jax.objective.penalties import scored_rows
 from mfauc_jax.problem import Problem
 from mfauc_jax.solvers import base, replicated
 from mfauc_jax.solvers import mesh as meshes
@@ -30,7 +30,7 @@ _memory = programs.jit(OPTIMISER.init)
 
 
 class FullBatch(replicated.Replicated, base.Solver):
-    """L-BFGS on the exact objective over all pairs; any loss, any φ, and unit rows, which are u/|u| of free rows."""
+    """L-BFGS on the exact objective over all pairs; any loss, any φ, and unit rows, which are u/|u| of free rows u."""
 
     on_sphere = True
     takes_dislikes = True
@@ -53,7 +53,7 @@ class FullBatch(replicated.Replicated, base.Solver):
         factors = replicated.factors_of_all(factors)
         memory = _memory(factors), jnp.asarray(jnp.inf, factors.U.dtype)
         begun = base.begin(factors, memory)
-        begun = begun._replace(average=_scored(problem.objective, factors))
+        begun = begun._replace(average=scored_rows(problem.objective.reg, factors))
         return replicated.everywhere(self.mesh(problem), begun)
 
     def step(self, objective, key, state, data) -> tuple[base.State, base.Info]:
@@ -61,7 +61,7 @@ class FullBatch(replicated.Replicated, base.Solver):
         del key
 
         def value(factors):  # m θ, whose gradients have size one, as the first line searches need
-            return factors.U.shape[0] * _value(objective, _scored(objective, factors), data)
+            return factors.U.shape[0] * _value(objective, scored_rows(objective.reg, factors), data)
 
         memory, best = state.extra
         theta, grads = optax.value_and_grad_from_state(value)(state.factors, state=memory)
@@ -75,14 +75,9 @@ class FullBatch(replicated.Replicated, base.Solver):
         kept = jax.tree.map(lambda a, b: jnp.where(better, a, b), state.factors, state.average)
         reached = optax.tree_utils.tree_get(memory, "value", default=theta)
         kept = jax.tree.map(lambda a, b: jnp.where(reached <= theta, a, b), factors, kept)
-        kept = _scored(objective, kept)
+        kept = scored_rows(objective.reg, kept)
         after = base.State(factors, kept, state.iteration + 1, (memory, jnp.minimum(best, theta)))
         return after, base.change(state.factors, factors)
-
-
-def _scored(objective, factors: Factors) -> Factors:
-    """The rows whose products are the scores: unit rows on the sphere."""
-    return Factors(*map(unit_rows, factors)) if isinstance(objective.reg, Sphere) else factors
 
 
 class Parts(NamedTuple):
