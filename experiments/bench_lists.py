@@ -8,11 +8,13 @@ A data set is the name of a published split of `data.load_split`, or a folder of
 out, test is not read, and the record has the metrics after every few iterations: what settings are chosen by. With
 `--test` the model sees all of train. Records are cells: a finished one is read back. `--rate` measures instead how
 many flops per second an iteration of the dense solver does, of 6 m n k, and the three matrix products alone; `--alike`
-how alike the items of one user are, within and between train and test; `--table=FILE` writes what the records of
-`--test` say, and `--curves=FILE` those without it: NDCG@20 by iteration.
+how alike the items of one user are, within and between train and test, and which share of the items' positives is in
+test; `--table=FILE` writes what the records of `--test` say, and `--curves=FILE` those without it: NDCG@20 by
+iteration.
 """
 
 import dataclasses
+import itertools
 import json
 import pathlib
 import sys
@@ -192,7 +194,29 @@ def alike(config: Config, name: str) -> dict:
             strict=False,
         )
     )
-    return {"dataset": name, "users": int(kept.sum())} | means
+    return {"dataset": name, "users": int(kept.sum())} | means | {"shares": shares(train, test)}
+
+
+def shares(train: Interactions, test: Interactions) -> dict[str, float]:
+    """The share of positives that are in test, for items of similar popularity; and how far it varies between items.
+
+    By chance all shares are alike, and the last number, the ratio of the variance between items of 200 positives or
+    more to that of binomial draws, is about 1. A stretch of time has items of its own.
+    """
+    in_test = np.bincount(np.asarray(test.indices), minlength=train.num_items)
+    both = in_test + np.bincount(np.asarray(train.indices), minlength=train.num_items)
+    edges = (1, 20, 50, 200, 500, np.inf)
+    found = {}
+    for low, high in itertools.pairwise(edges):
+        among = (both >= low) & (both < high)
+        if among.any():
+            found[f"{low} to {high}"] = float(in_test[among].sum() / both[among].sum())
+    top = both >= 200
+    if top.sum() > 1:
+        share = in_test[top].sum() / both[top].sum()
+        gaps = (in_test[top] / both[top] - share) ** 2 / (share * (1 - share) / both[top])
+        found["variance over chance"] = float(gaps.mean())
+    return found
 
 
 def split_known(train: Interactions, test: Interactions) -> data.Split:
@@ -220,7 +244,8 @@ def table(records: list[dict]) -> str:
     for group in groups.values():
         r = group[0]
         beta, tau = r["model"]["loss"].get("beta"), r["model"]["weights"]["tau"]
-        chosen = f"{r['method']}: β {beta}, τ {tau}, {r['model']['iterations']} iterations"
+        c = r["model"]["penalty"].get("popularity", 0.0)  # earlier records lack it
+        chosen = f"{r['method']}: β {beta}, τ {tau}, c {c}, {r['model']['iterations']} iterations"
         means = [np.mean([one[name] for one in group]) for name in metrics]
         shown = [*(f"{value:.4f}".lstrip("0") for value in means[:3]), f"{means[3]:.0f}"]
         cells = [r["dataset"], chosen, str(len(group)), *shown, PUBLISHED.get(r["dataset"], "")]

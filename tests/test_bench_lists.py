@@ -100,3 +100,16 @@ def test_items_of_a_user_are_compared_within_and_between_train_and_test(monkeypa
     assert found["users"] == 12
     assert found["test, test"] == pytest.approx(np.mean(within), abs=1e-5)
     assert found["train, test"] == pytest.approx(np.mean(between), abs=1e-5)
+
+
+def test_shares_of_test_vary_by_chance_in_a_random_split_and_more_in_a_stretch_of_time():
+    """Kills: counts of train in place of both, a variance that is not by the number of positives."""
+    rng = np.random.default_rng(0)
+    liked = rng.random((3000, 80)) < np.r_[np.full(60, 0.1), np.full(20, 0.4)]
+    for share, low, high in ((np.full(80, 0.2), 0.7, 1.4), (rng.uniform(0.05, 0.35, 80), 15, 99)):
+        drawn = rng.random(liked.shape) < share
+        found = bench_lists.shares(quiet(liked & ~drawn), quiet(liked & drawn))
+        assert set(found) == {"200 to 500", "500 to inf", "variance over chance"}
+        wanted = (liked & drawn)[:, 60:].sum() / liked[:, 60:].sum()
+        assert found["500 to inf"] == pytest.approx(wanted)
+        assert low < found["variance over chance"] < high
